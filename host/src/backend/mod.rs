@@ -1,0 +1,1 @@
+//! The backends: memory and arithmetic.

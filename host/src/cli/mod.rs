@@ -1,0 +1,60 @@
+//! The command line: one file per subcommand.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod explain;
+mod inspect;
+mod pull;
+mod replay;
+mod run;
+mod serve;
+mod simulate;
+
+/// Why a command failed, in one sentence for its user.
+pub type CliError = Box<dyn std::error::Error + Send + Sync>;
+
+/// An LLM serving engine whose every answer and every decision can be reproduced.
+#[derive(Debug, Parser)]
+#[command(name = "lockstep", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serves a model over HTTP, with OpenAI's API.
+    Serve(serve::Args),
+    /// Answers one prompt, or chats, in the terminal.
+    Run(run::Args),
+    /// Fetches a model into the cache.
+    Pull(pull::Args),
+    /// Recomputes every plan of a journal and names the first difference.
+    Replay(replay::Args),
+    /// Tells the life of a request from a journal.
+    Explain(explain::Args),
+    /// Runs a workload through the scheduler, without a model.
+    Simulate(simulate::Args),
+    /// Says what a model file holds and the memory it will need.
+    Inspect(inspect::Args),
+}
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
+    let result = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+        Command::Run(args) => run::run(args),
+        Command::Pull(args) => pull::run(args),
+        Command::Replay(args) => replay::run(args),
+        Command::Explain(args) => explain::run(args),
+        Command::Simulate(args) => simulate::run(args),
+        Command::Inspect(args) => inspect::run(args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("lockstep: {error}");
+        ExitCode::FAILURE
+    })
+}

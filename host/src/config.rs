@@ -1,0 +1,1 @@
+//! The configuration, parsed and checked in one step.

@@ -1,0 +1,1 @@
+//! Model files in the GGUF format.

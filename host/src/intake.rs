@@ -1,0 +1,272 @@
+//! The bounded door between HTTP tasks and the engine thread.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use crate::clock::{self, Moment};
+use crate::request::{Event, Request};
+
+/// What the door checks every request against.
+#[derive(Clone, Copy, Debug)]
+pub struct IntakeLimits {
+    /// Requests that may wait for their first seat.
+    pub max_waiting: usize,
+    /// The most tokens of prompt and answer together.
+    pub max_model_len: u32,
+    /// The size of the vocabulary: every id is below it.
+    pub vocab_size: u32,
+}
+
+/// Why the door did not take a request. Nothing of it reached the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// As many wait as may wait: try again later.
+    QueueFull {
+        /// The limit that is reached.
+        max_waiting: usize,
+    },
+    /// The server takes no more requests.
+    Draining,
+    /// The engine has ended.
+    EngineDead,
+    /// The prompt has no token.
+    EmptyPrompt,
+    /// Prompt and answer do not fit the context.
+    TooLong {
+        /// Tokens of the prompt.
+        prompt_tokens: usize,
+        /// Tokens asked for.
+        max_tokens: u32,
+        /// The limit of their sum.
+        max_model_len: u32,
+    },
+    /// A token id is outside the vocabulary.
+    UnknownToken {
+        /// The id.
+        token: u32,
+        /// Every id is below this.
+        vocab_size: u32,
+    },
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::QueueFull { max_waiting } => {
+                write!(
+                    f,
+                    "{max_waiting} requests are waiting, which is the limit; try again later"
+                )
+            }
+            Self::Draining => f.write_str("the server is shutting down and takes no more requests"),
+            Self::EngineDead => f.write_str("the engine has ended"),
+            Self::EmptyPrompt => f.write_str("the prompt has no token"),
+            Self::TooLong {
+                prompt_tokens,
+                max_tokens,
+                max_model_len,
+            } => write!(
+                f,
+                "the prompt's {prompt_tokens} tokens and max_tokens of {max_tokens} exceed the context of {max_model_len} tokens"
+            ),
+            Self::UnknownToken { token, vocab_size } => {
+                write!(
+                    f,
+                    "token id {token} is outside the vocabulary of {vocab_size}"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// A request on its way to the engine.
+#[derive(Debug)]
+pub struct Submission {
+    /// The request.
+    pub request: Request,
+    /// Where its events go; holds every event that it can have.
+    pub events: mpsc::Sender<Event>,
+    /// When it passed the door, for metrics.
+    pub submitted: Moment,
+    /// Its place among the waiting; dropped at first admission or at the end.
+    pub permit: OwnedSemaphorePermit,
+}
+
+/// The state of the engine behind the door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineState {
+    /// It is starting.
+    Loading,
+    /// It takes requests.
+    Ready,
+    /// It finishes what it has and takes no more.
+    Draining,
+    /// It has ended.
+    Dead,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: AtomicU8,
+    abort: AtomicBool,
+}
+
+/// The door, on the side of the HTTP tasks. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Intake {
+    sender: mpsc::Sender<Submission>,
+    permits: Arc<Semaphore>,
+    limits: IntakeLimits,
+    shared: Arc<Shared>,
+}
+
+/// The door, on the side of the engine.
+#[derive(Debug)]
+pub struct Door {
+    /// Requests in the order in which they passed.
+    pub submissions: mpsc::Receiver<Submission>,
+    shared: Arc<Shared>,
+}
+
+/// The two sides of a door with these limits.
+pub fn door(limits: IntakeLimits) -> (Intake, Door) {
+    let (sender, submissions) = mpsc::channel(limits.max_waiting.max(1));
+    let shared = Arc::new(Shared {
+        state: AtomicU8::new(EngineState::Loading as u8),
+        abort: AtomicBool::new(false),
+    });
+    let permits = Arc::new(Semaphore::new(limits.max_waiting));
+    (
+        Intake {
+            sender,
+            permits,
+            limits,
+            shared: Arc::clone(&shared),
+        },
+        Door {
+            submissions,
+            shared,
+        },
+    )
+}
+
+impl Intake {
+    /// Hands a request over; its events come through the receiver. Dropping the receiver cancels
+    /// the request at the engine's next step.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that says what was wrong; nothing reached the engine.
+    pub fn submit(&self, request: Request) -> Result<mpsc::Receiver<Event>, Refusal> {
+        self.check(&request)?;
+        match self.state() {
+            EngineState::Dead => return Err(Refusal::EngineDead),
+            EngineState::Draining => return Err(Refusal::Draining),
+            EngineState::Loading | EngineState::Ready => {}
+        }
+        let full = Refusal::QueueFull {
+            max_waiting: self.limits.max_waiting,
+        };
+        let permit = Arc::clone(&self.permits)
+            .try_acquire_owned()
+            .map_err(|_| full.clone())?;
+        // Accepted, Started, one event per token, and the terminal one.
+        let (events, receiver) = mpsc::channel(request.stop.max_tokens as usize + 3);
+        let submission = Submission {
+            request,
+            events,
+            submitted: clock::now(),
+            permit,
+        };
+        self.sender
+            .try_send(submission)
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => full,
+                mpsc::error::TrySendError::Closed(_) => Refusal::EngineDead,
+            })?;
+        Ok(receiver)
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Refusal> {
+        let limits = &self.limits;
+        let prompt_tokens = request.prompt.len();
+        if prompt_tokens == 0 {
+            return Err(Refusal::EmptyPrompt);
+        }
+        if prompt_tokens as u64 + u64::from(request.stop.max_tokens)
+            > u64::from(limits.max_model_len)
+        {
+            let max_tokens = request.stop.max_tokens;
+            let max_model_len = limits.max_model_len;
+            return Err(Refusal::TooLong {
+                prompt_tokens,
+                max_tokens,
+                max_model_len,
+            });
+        }
+        match request
+            .prompt
+            .iter()
+            .find(|&&token| token >= limits.vocab_size)
+        {
+            Some(&token) => Err(Refusal::UnknownToken {
+                token,
+                vocab_size: limits.vocab_size,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// What the door checks requests against.
+    pub fn limits(&self) -> &IntakeLimits {
+        &self.limits
+    }
+
+    /// The state of the engine.
+    pub fn state(&self) -> EngineState {
+        match self.shared.state.load(Ordering::Acquire) {
+            0 => EngineState::Loading,
+            1 => EngineState::Ready,
+            2 => EngineState::Draining,
+            _ => EngineState::Dead,
+        }
+    }
+
+    /// Stops taking requests; the engine finishes those it has.
+    pub fn drain(&self) {
+        self.shared.advance_to(EngineState::Draining);
+    }
+
+    /// Ends what still runs with [`crate::request::Failure::ShuttingDown`] at the next step.
+    pub fn abort(&self) {
+        self.drain();
+        self.shared.abort.store(true, Ordering::Release);
+    }
+}
+
+impl Door {
+    /// Says how far the engine is; a state is never left for an earlier one.
+    pub fn set_state(&self, state: EngineState) {
+        self.shared.advance_to(state);
+    }
+
+    /// Whether no more requests are taken.
+    pub fn draining(&self) -> bool {
+        self.shared.state.load(Ordering::Acquire) >= EngineState::Draining as u8
+    }
+
+    /// Whether what still runs is to be ended.
+    pub fn aborted(&self) -> bool {
+        self.shared.abort.load(Ordering::Acquire)
+    }
+}
+
+impl Shared {
+    fn advance_to(&self, state: EngineState) {
+        self.state.fetch_max(state as u8, Ordering::AcqRel);
+    }
+}

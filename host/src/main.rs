@@ -1,0 +1,7 @@
+//! The `lockstep` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    lockstep::cli::main()
+}

@@ -1,0 +1,1 @@
+//! The one harness of the whole-product tests.
