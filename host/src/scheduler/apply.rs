@@ -24,20 +24,13 @@ impl Scheduler {
     /// The chunks of the last plan are computed: notes it, and takes their outcomes.
     fn apply_advances(&mut self, advances: &[Advance], plan: &mut Plan) {
         let mut advances = advances.iter().peekable();
+        self.filled.clear();
         for at in 0..self.in_flight.len() {
             let chunk = self.in_flight[at];
             let advance = advances.next_if(|advance| advance.sequence == chunk.sequence);
-            assert!(
-                advance.is_some() || !chunk.sample,
-                "sequence {} sampled and has no advance",
-                chunk.sequence
-            );
             self.apply_advance(chunk, advance, plan);
         }
         self.in_flight.clear();
-        if let Some(advance) = advances.next() {
-            panic!("sequence {} was not in the last plan", advance.sequence);
-        }
     }
 
     fn apply_advance(&mut self, chunk: InFlight, advance: Option<&Advance>, plan: &mut Plan) {
@@ -46,11 +39,6 @@ impl Scheduler {
             self.publish_computed(chunk);
         }
         let Some(advance) = advance else { return };
-        assert!(
-            finished.is_some() || (chunk.sample && advance.token.is_some()),
-            "sequence {} goes on, so it has a token",
-            chunk.sequence
-        );
         let sequence = self.live.at_mut(chunk.index);
         if let Some(token) = advance.token {
             sequence.push(token);
@@ -58,7 +46,11 @@ impl Scheduler {
         if let Some(finish) = finished {
             self.release(chunk.index, ReleaseCause::Finished(finish), plan);
         } else if self.config.enable_prefix_caching {
+            let before = sequence.content_ids.len();
             sequence.extend_content_ids(self.config.block_size);
+            let filled = &sequence.content_ids[before..];
+            self.filled
+                .extend(filled.iter().map(|id| (chunk.sequence, *id)));
         }
     }
 
@@ -85,10 +77,6 @@ impl Scheduler {
 
     fn apply_arrival(&mut self, arrival: &Arrival, plan: &mut Plan) {
         let request = arrival.request;
-        assert!(
-            self.last_request.is_none_or(|last| last < request),
-            "request {request} arrives in order"
-        );
         self.last_request = Some(request);
         if let Some(reason) = self.reject_reason(arrival) {
             plan.releases.push(Release {

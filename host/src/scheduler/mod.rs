@@ -12,6 +12,7 @@ mod inputs;
 mod pass;
 mod plan;
 mod preempt;
+mod protocol;
 mod sequence;
 
 pub use config::{ConfigError, SchedulerConfig};
@@ -19,6 +20,8 @@ pub use inputs::{Advance, Arrival, Finish, Inputs, Parameters};
 pub use plan::{
     Admission, Blocked, Chunk, Plan, Preemption, RejectReason, Release, ReleaseCause, Wait,
 };
+
+pub use protocol::ProtocolError;
 
 use std::collections::VecDeque;
 
@@ -47,6 +50,8 @@ pub struct Scheduler {
     pool: BlockPool,
     /// The chunks of the last plan, in its order.
     in_flight: Vec<InFlight>,
+    /// What the advances of this step filled.
+    filled: Vec<(SequenceId, ContentId)>,
     /// Scratch: the blocks that the sequence being admitted shares.
     found: Vec<u32>,
     /// Scratch: the victims on paper.
@@ -86,6 +91,7 @@ impl Scheduler {
             waiting: VecDeque::new(),
             pool: BlockPool::new(config.num_blocks, config.block_size),
             in_flight: Vec::with_capacity(seats),
+            filled: Vec::with_capacity(seats),
             found: Vec::with_capacity(blocks),
             trials: Vec::with_capacity(seats),
             trial_references: vec![0; blocks],
@@ -99,9 +105,11 @@ impl Scheduler {
     /// With no inputs and nothing live there is no step: the plan is empty and its number 0.
     ///
     /// # Panics
-    /// Where the engine breaks the protocol: advances that do not answer the sampling chunks of
-    /// the last plan one by one, or request ids that do not rise.
+    /// Where the engine breaks the protocol ([`Self::check`]).
     pub fn step(&mut self, inputs: &Inputs, plan: &mut Plan) {
+        if let Err(error) = self.check(inputs) {
+            panic!("the engine broke the protocol: {error}");
+        }
         plan.clear();
         if inputs.is_empty() && self.is_idle() {
             return;
@@ -162,18 +170,10 @@ impl Scheduler {
         Some(self.live.at(index).tokens())
     }
 
-    /// The content of the last block that a live request's tokens fill exactly; `None` where they
-    /// fill none exactly, or where contents are not kept.
-    pub fn filled_content(&self, request: RequestId) -> Option<ContentId> {
-        let sequence = self.live.at(self.live.find(request)?);
-        let size = self.config.block_size;
-        let filled = sequence.num_tokens().is_multiple_of(size);
-        let full = (sequence.num_tokens() / size) as usize;
-        sequence
-            .content_ids
-            .last()
-            .filter(|_| filled && sequence.content_ids.len() == full)
-            .copied()
+    /// The blocks that the tokens of this step's advances filled, in the order of the advances, by
+    /// the sequence that each belongs to.
+    pub fn filled_blocks(&self) -> &[(SequenceId, ContentId)] {
+        &self.filled
     }
 
     /// Every live request, by its number.
