@@ -1,5 +1,7 @@
 //! The simulator against the production scheduler: safety, liveness, twice, alone.
 
+mod journal;
+
 use lockstep::simulation::{Checker, Simulation, swarm};
 
 /// Steps within which a load of this many tokens drains once arrivals have stopped.
@@ -13,7 +15,10 @@ fn run_checked(seed: u64, requests: u32) -> Simulation {
         }
         simulation.step();
         if let Err(violation) = checker.check(&simulation) {
-            panic!("seed {seed}: {violation}\ninputs: {:?}\nplan: {:?}", simulation.inputs, simulation.plan);
+            panic!(
+                "seed {seed}: {violation}\ninputs: {:?}\nplan: {:?}",
+                simulation.inputs, simulation.plan
+            );
         }
     }
     checker

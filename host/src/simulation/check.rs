@@ -525,9 +525,10 @@ impl Checker {
             && blocked.wait == Wait::Seat
         {
             let seated = self.in_order(|mirror| mirror.sequence.is_some()).len();
+            // A preemption for blocks, later in the same pass, may have freed one.
             promise!(
                 self,
-                seated == self.config.max_num_seqs as usize,
+                seated + plan.preemptions.len() >= self.config.max_num_seqs as usize,
                 "request {} waits for a seat and one is free",
                 blocked.request
             );
