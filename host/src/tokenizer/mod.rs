@@ -1,1 +1,3 @@
 //! Text to ids and back.
+
+pub mod byte_level;
