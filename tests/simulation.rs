@@ -1,6 +1,7 @@
 //! The simulator against the production scheduler: safety, liveness, twice, alone.
 
 mod exhaustive;
+mod explain;
 mod journal;
 
 use lockstep::simulation::{Coverage, verify_seed};
