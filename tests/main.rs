@@ -1,1 +1,3 @@
 //! The one harness of the whole-product tests.
+
+mod tokenizer;
