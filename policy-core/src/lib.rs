@@ -78,7 +78,9 @@
 //! after a preemption keeps its place.
 //!
 //! # Cost
-//! Each selector is one pass: O(n) time, constant memory, no sort, no allocation. BENCH
+//! Each selector is one pass: O(n) time, constant memory, no sort, no allocation. [`select_victim`] takes 2 to 3 ns per
+//! candidate over 256 and over 4,096 of them, and some 50 to 80 ns in all over 8
+//! (`cargo bench -p policy-core`; the table is in the README).
 //!
 //! # What this is not
 //! Not a scheduler: it holds no state, counts no blocks and decides nothing twice. It says who
