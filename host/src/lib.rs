@@ -20,4 +20,5 @@ pub mod model;
 pub mod request;
 pub mod sampler;
 pub mod scheduler;
+pub mod simulation;
 pub mod tokenizer;
