@@ -1,4 +1,5 @@
 //! The one harness of the whole-product tests.
 
 mod chat;
+mod http;
 mod tokenizer;
