@@ -2,4 +2,5 @@
 
 mod chat;
 mod simulation;
+mod http;
 mod tokenizer;
