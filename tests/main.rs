@@ -1,1 +1,4 @@
 //! The one harness of the whole-product tests.
+
+mod chat;
+mod tokenizer;

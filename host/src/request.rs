@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use policy_core::RequestPriority;
+use serde::{Deserialize, Serialize};
 
 use crate::batch::TokenId;
 use crate::clock::Moment;
@@ -31,7 +32,7 @@ impl fmt::Display for RequestId {
 }
 
 /// How tokens are drawn from logits. Every step of it is a total order (numerics contract, rule 9).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingParams {
     /// Divides the logits; 0 is greedy. Finite, not negative.
     pub temperature: f32,
@@ -76,7 +77,7 @@ impl Default for SamplingParams {
 }
 
 /// When an answer ends.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopConditions {
     /// The most tokens to generate; 0 only scores the prompt.
     pub max_tokens: u32,

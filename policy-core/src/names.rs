@@ -27,11 +27,12 @@ pub struct UnknownName {
 
 impl UnknownName {
     pub(crate) fn new(kind: &'static str, value: &str, accepted: &'static [&'static str]) -> Self {
-        let mut kept = heapless::String::new();
-        let cut = value.chars().any(|char| kept.push(char).is_err());
+        let kept = value.get(..value.floor_char_boundary(KEPT));
+        let cut = value.len() > KEPT;
+        let value = heapless::String::try_from(kept.unwrap_or_default()).unwrap_or_default();
         Self {
             kind,
-            value: kept,
+            value,
             cut,
             accepted,
         }

@@ -163,11 +163,18 @@ where
     K: Ord,
     F: Fn(&T) -> K,
 {
-    let Ranking { items, considered } = select_least_n::<2, _, _, _>(items, key)?;
-    let mut items = items.into_iter();
-    Ok(items.next().map(|winner| Choice {
+    let Ranking {
+        mut items,
+        considered,
+    } = select_least_n::<2, _, _, _>(items, key)?;
+    let last = items.pop();
+    let (winner, runner_up) = match items.pop() {
+        Some(winner) => (Some(winner), last),
+        None => (last, None),
+    };
+    Ok(winner.map(|winner| Choice {
         winner,
-        runner_up: items.next(),
+        runner_up,
         considered,
     }))
 }
@@ -208,15 +215,10 @@ where
         leaders.offer(rank, item);
     }
     leaders.check_ids()?;
-    let mut ranking = Ranking {
-        items: heapless::Vec::new(),
+    Ok(Ranking {
+        items: leaders.items,
         considered,
-    };
-    // As many places as leaders: no push is refused (`collect` would bring a panic with it).
-    for (_, item) in leaders.kept {
-        let _ = ranking.items.push(item);
-    }
-    Ok(ranking)
+    })
 }
 
 /// The least id that two of `items` share, if any.
@@ -245,37 +247,40 @@ pub fn first_duplicate<T: Identified>(
 
 /// The `N + 1` least ranks seen so far, ascending, with the items of the first `N`.
 struct Leaders<T: Identified, K: Ord, const N: usize> {
-    kept: heapless::Vec<(Ranked<K, T::Id>, T), N>,
+    items: heapless::Vec<T, N>,
+    ranks: heapless::Vec<Ranked<K, T::Id>, N>,
     behind: Option<Ranked<K, T::Id>>,
 }
 
 impl<T: Identified, K: Ord, const N: usize> Leaders<T, K, N> {
     const fn new() -> Self {
         Self {
-            kept: heapless::Vec::new(),
+            items: heapless::Vec::new(),
+            ranks: heapless::Vec::new(),
             behind: None,
         }
     }
 
-    fn offer(&mut self, rank: Ranked<K, T::Id>, item: T) {
+    fn offer(&mut self, mut rank: Ranked<K, T::Id>, mut item: T) {
         // What is not below the rank behind the leaders changes nothing: the common case.
         if self.behind.as_ref().is_some_and(|behind| rank >= *behind) {
             return;
         }
-        let mut carried = (rank, item);
-        for place in &mut self.kept {
-            if carried.0 < place.0 {
-                mem::swap(&mut carried, place);
+        for (held_rank, held) in self.ranks.iter_mut().zip(&mut self.items) {
+            if rank < *held_rank {
+                mem::swap(&mut rank, held_rank);
+                mem::swap(&mut item, held);
             }
         }
-        if let Err((rank, _)) = self.kept.push(carried) {
+        // Both lists have one length and one capacity: they take, or refuse, together.
+        let _ = self.items.push(item);
+        if let Err(rank) = self.ranks.push(rank) {
             self.behind = Some(rank);
         }
     }
 
     fn check_ids(&self) -> Result<(), DuplicateId<T::Id>> {
-        let behind = self.behind.iter().map(|rank| rank.id);
-        let mut ids = self.kept.iter().map(|(rank, _)| rank.id).chain(behind);
+        let mut ids = self.ranks.iter().chain(&self.behind).map(Ranked::id);
         while let Some(id) = ids.next() {
             if ids.clone().any(|other| other == id) {
                 return Err(DuplicateId(id));

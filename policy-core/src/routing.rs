@@ -77,6 +77,11 @@ pub fn select_worker<T: Identified<Id = WorkerId>>(
 /// The score of a worker for a request key: the least one wins (see [the hash](self#the-hash)).
 ///
 /// O(length of the key).
+///
+/// ```
+/// use policy_core::{WorkerId, routing::score};
+/// assert_eq!(score(b"session 42", WorkerId::new(3)), 0x160a_7201_18b7_2a5f);
+/// ```
 pub fn score(request_key: &[u8], worker: WorkerId) -> u64 {
     const KEY: [u64; 2] = [
         u64::from_le_bytes(*b"lockstep"),
@@ -151,5 +156,28 @@ impl SipHash24 {
         d = d.rotate_left(21) ^ a;
         c = c.rotate_left(32);
         self.v = [a, b, c, d];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SipHash24;
+
+    fn hash(bytes: &[u8]) -> u64 {
+        let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];
+        let mut hash = SipHash24::new(key);
+        hash.write(bytes);
+        hash.finish()
+    }
+
+    #[test]
+    fn the_vectors_of_the_paper_and_of_its_reference_code() {
+        assert_eq!(
+            hash(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]),
+            0xa129_ca61_49be_45e5
+        );
+        assert_eq!(hash(&[]), 0x726f_db47_dd0e_0e31);
+        assert_eq!(hash(&[0]), 0x74f8_39c5_93dc_67fd);
+        assert_eq!(hash(&[0, 1, 2, 3, 4, 5, 6, 7]), 0x93f5_f579_9a93_2462);
     }
 }

@@ -170,30 +170,6 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The name by which flags and journals know a policy.
-pub fn policy_label(policy: PreemptionPolicy) -> &'static str {
-    match policy {
-        PreemptionPolicy::LongestFirst => "longest-first",
-        PreemptionPolicy::LowestPriority => "lowest-priority",
-    }
-}
-
-/// The policy of this name.
-///
-/// # Errors
-/// A sentence with the names there are.
-pub fn parse_policy(name: &str) -> Result<PreemptionPolicy, String> {
-    [
-        PreemptionPolicy::LongestFirst,
-        PreemptionPolicy::LowestPriority,
-    ]
-    .into_iter()
-    .find(|policy| policy_label(*policy) == name)
-    .ok_or_else(|| {
-        format!("unknown preemption policy {name:?}: use longest-first or lowest-priority")
-    })
-}
-
 mod policy_name {
     use policy_core::PreemptionPolicy;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -202,13 +178,14 @@ mod policy_name {
         policy: &PreemptionPolicy,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(super::policy_label(*policy))
+        serializer.serialize_str(policy.name())
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<PreemptionPolicy, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        super::parse_policy(&name).map_err(D::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use policy_core::{RequestPriority, SequenceId};
+use serde::{Deserialize, Serialize};
 
 use crate::batch::TokenId;
 use crate::request::{RequestId, SamplingParams, StopConditions};
@@ -69,7 +70,7 @@ pub struct Arrival {
 }
 
 /// How a request's tokens are drawn and when its answer ends.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Parameters {
     /// How tokens are drawn.
     pub sampling: SamplingParams,
