@@ -1,6 +1,6 @@
 //! The one harness of the whole-product tests.
 
 mod chat;
-mod simulation;
 mod http;
+mod simulation;
 mod tokenizer;
