@@ -231,6 +231,11 @@ impl JournalWriter {
         self.check()
     }
 
+    /// Whether a token may leave only once its record is durable.
+    pub fn holds_tokens_back(&self) -> bool {
+        self.sync == JournalSync::STEP
+    }
+
     /// Records that were appended and are not written yet.
     pub fn lag(&self) -> u64 {
         self.appended - self.progress.lock().written
