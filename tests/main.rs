@@ -1,6 +1,7 @@
 //! The one harness of the whole-product tests.
 
 mod chat;
+mod eviction;
 mod http;
 mod simulation;
 mod tokenizer;
