@@ -2,6 +2,7 @@
 
 mod chat;
 mod determinism;
+mod eviction;
 mod http;
 mod simulation;
 mod tokenizer;
