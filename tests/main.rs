@@ -4,5 +4,6 @@ mod chat;
 mod determinism;
 mod eviction;
 mod http;
+mod scenarios;
 mod simulation;
 mod tokenizer;
