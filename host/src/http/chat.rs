@@ -26,7 +26,8 @@ struct Shown {
     usage: bool,
     token_ids: bool,
     tokens_as_ids: bool,
-    tools: bool,
+    /// The names of the tools that the model may call.
+    tools: Option<Arc<[String]>>,
     /// Text of the prompt that starts the answer.
     echo: Option<String>,
 }
@@ -38,9 +39,11 @@ struct Shown {
 pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let (call, body) = call.read_body().await?;
     let server = Arc::clone(&call.server);
-    let request = ChatRequest::read(&body, server.bounds())?;
+    let mut request = ChatRequest::read(&body, server.bounds())?;
     prepare::check_model(&server, request.common.model.as_deref())?;
     let shown = shown(&request)?;
+    // Some formats mark a call by control tokens, which the parser has to see.
+    request.common.skip_special_tokens &= shown.tools.is_none();
     prepare::refuse_constraint(request.constraint)?;
     let tokens = prepare::render_chat(&server, request.prompt, body.len()).await?;
     let wanted = Wanted {
@@ -97,7 +100,7 @@ fn shown(request: &ChatRequest) -> Result<Shown, ApiError> {
         usage: request.common.include_usage,
         token_ids: request.common.return_token_ids,
         tokens_as_ids: request.common.tokens_as_ids,
-        tools: request.tool_choice == ToolChoice::Auto,
+        tools: (request.tool_choice == ToolChoice::Auto).then(|| request.tool_names()),
         echo: last.filter(|_| echo).map(str::to_owned),
     })
 }
@@ -126,7 +129,10 @@ impl ChatFormat {
         prompt: Option<Arc<[TokenId]>>,
     ) -> Self {
         let state = |choice| ChoiceState {
-            parser: shown.tools.then(|| ToolParser::new(&head.id, choice)),
+            parser: shown
+                .tools
+                .as_ref()
+                .map(|names| ToolParser::new(&head.id, choice, Arc::clone(names))),
             called: false,
         };
         let choices = (0..choices).map(state).collect();

@@ -1,5 +1,7 @@
 //! The body of `/v1/chat/completions`.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::common::Common;
@@ -48,6 +50,12 @@ impl ChatRequest {
         let request = Self::take(&mut fields, bounds)?;
         fields.finish();
         Ok(request)
+    }
+
+    /// The names of the tools on offer.
+    pub(in crate::http) fn tool_names(&self) -> Arc<[String]> {
+        let name = |tool: &Value| tool.pointer("/function/name")?.as_str().map(str::to_owned);
+        self.prompt.tools.iter().filter_map(name).collect()
     }
 
     fn take(fields: &mut Fields, bounds: Bounds<'_>) -> Result<Self, ApiError> {
