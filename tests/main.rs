@@ -2,5 +2,6 @@
 
 mod chat;
 mod http;
+mod parity;
 mod simulation;
 mod tokenizer;

@@ -1,5 +1,10 @@
 //! Attention over the KV blocks: splits of 256 absolute positions, merged in ascending order.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over registers index several arrays at once"
+)]
+
 use super::kv::{KvDtype, KvElement, KvPool};
 use super::rows::{exp, fold_lanes};
 use super::simd::{Kernel, Simd, WIDTH, dispatch};
