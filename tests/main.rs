@@ -4,6 +4,7 @@ mod chat;
 mod determinism;
 mod eviction;
 mod http;
+mod parity;
 mod scenarios;
 mod simulation;
 mod tokenizer;
