@@ -2,4 +2,5 @@
 
 mod chat;
 mod http;
+mod simulation;
 mod tokenizer;

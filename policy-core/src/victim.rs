@@ -27,6 +27,19 @@ pub struct Candidate {
     pub worn: bool,
 }
 
+impl Candidate {
+    /// A candidate that is neither exempt nor worn.
+    pub const fn new(id: SequenceId, priority: RequestPriority, generated_tokens: u32) -> Self {
+        Self {
+            id,
+            priority,
+            generated_tokens,
+            exempt: false,
+            worn: false,
+        }
+    }
+}
+
 impl Identified for Candidate {
     type Id = SequenceId;
 
@@ -179,12 +192,8 @@ pub struct Selection {
 /// use policy_core::{
 ///     Candidate, Need, PreemptionPolicy, RequestPriority, Separator, SequenceId, select_victim,
 /// };
-/// let candidate = |id, generated_tokens| Candidate {
-///     id: SequenceId::new(id),
-///     priority: RequestPriority::Normal,
-///     generated_tokens,
-///     exempt: false,
-///     worn: false,
+/// let candidate = |id, generated_tokens| {
+///     Candidate::new(SequenceId::new(id), RequestPriority::Normal, generated_tokens)
 /// };
 /// // Admitted together, decoded in lockstep: 8 and 5 tie on everything but the id.
 /// let running = [candidate(8, 40), candidate(5, 40), candidate(9, 12)];
@@ -280,12 +289,8 @@ impl<const N: usize> Victims<N> {
 /// # Examples
 /// ```
 /// use policy_core::{Candidate, Need, PreemptionPolicy, Reach, SequenceId, select_victims};
-/// let candidate = |id, generated_tokens| Candidate {
-///     id: SequenceId::new(id),
-///     priority: Default::default(),
-///     generated_tokens,
-///     exempt: false,
-///     worn: false,
+/// let candidate = |id, generated_tokens| {
+///     Candidate::new(SequenceId::new(id), Default::default(), generated_tokens)
 /// };
 /// let running = [candidate(1, 3), candidate(2, 9), candidate(3, 9)];
 /// let victims = select_victims::<2>(PreemptionPolicy::LongestFirst, Need::Blocks, running)?;

@@ -293,7 +293,7 @@ impl Server {
 }
 
 fn evict(out: &mut impl Write) -> Result<(), Failure> {
-    let blocks = [(4, 9, 0), (7, 3, 1), (2, 3, 2), (5, 3, 2), (0, 8, 4)];
+    let blocks = [(4, 9, 0), (1, 3, 1), (2, 3, 2), (5, 3, 2), (0, 8, 4)];
     let mut cached: Vec<CachedBlock, 5> = Vec::new();
     for (id, last_used_step, depth) in blocks {
         let block = CachedBlock {

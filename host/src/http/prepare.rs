@@ -71,7 +71,8 @@ pub(super) fn prepare(
                 logprobs: wanted.logprobs,
                 prompt_logprobs: wanted.prompt_logprobs,
                 cache_salt: common.cache_salt.clone(),
-                deadline: None,
+                timeout: None,
+                queue_timeout: None,
                 skip_special_tokens: common.skip_special_tokens,
             };
             request.sampling.seed = choice_seed(seed, choice);

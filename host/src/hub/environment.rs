@@ -21,7 +21,7 @@ pub struct Environment {
     pub hf_endpoint: Option<String>,
     /// `HF_TOKEN`: what is sent to the hub as bearer token.
     pub hf_token: Option<String>,
-    /// `HF_HUB_OFFLINE`: whether nothing may be fetched.
+    /// `HF_HUB_OFFLINE`: whether the hub may not be asked.
     pub hf_offline: bool,
     /// `LOCKSTEP_PYTHON`: the interpreter whose pip fetches packages; else `python3`.
     pub python: Option<PathBuf>,

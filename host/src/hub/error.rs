@@ -47,7 +47,7 @@ pub enum HubError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// Fetching is forbidden by `HF_HUB_OFFLINE`.
+    /// Asking the Hugging Face hub is forbidden by `HF_HUB_OFFLINE`.
     Offline,
     /// A server could not be reached, or failed while sending.
     Transport {
@@ -77,9 +77,11 @@ pub enum HubError {
         /// The SHA-256 of what came.
         found: String,
     },
-    /// Python or pip failed.
-    Pip {
-        /// What it said last.
+    /// Python or pip failed, or is not there.
+    Python {
+        /// What was run, in short.
+        what: &'static str,
+        /// What it said.
         message: String,
     },
     /// Every source failed.
@@ -122,7 +124,7 @@ impl fmt::Display for HubError {
             Self::Io { what, path, source } => {
                 write!(f, "cannot {what} {}: {source}", path.display())
             }
-            Self::Offline => f.write_str("HF_HUB_OFFLINE forbids fetching"),
+            Self::Offline => f.write_str("HF_HUB_OFFLINE forbids asking the hub"),
             Self::Transport { url, message } => write!(f, "{url}: {message}"),
             Self::Status {
                 url,
@@ -136,7 +138,7 @@ impl fmt::Display for HubError {
             Self::Checksum { expected, found } => {
                 write!(f, "the file's SHA-256 is {found}, not {expected}")
             }
-            Self::Pip { message } => write!(f, "pip: {message}"),
+            Self::Python { what, message } => write!(f, "{what}: {message}"),
             Self::AllSources { failures } => {
                 f.write_str("no source had the model")?;
                 failures

@@ -15,12 +15,17 @@ use std::path::PathBuf;
 
 pub mod alias;
 
+mod download;
 mod environment;
 mod error;
+mod progress;
+mod pull;
 mod repository;
+mod wheel;
 
 pub use environment::Environment;
 pub use error::HubError;
+pub use pull::{pull, pull_model};
 
 use repository::RepositorySpec;
 
@@ -59,5 +64,9 @@ pub fn resolve_in(environment: &Environment, spec: &str) -> Result<PathBuf, HubE
     }
 }
 
+#[cfg(test)]
+mod loopback;
+#[cfg(test)]
+mod pull_tests;
 #[cfg(test)]
 mod tests;

@@ -85,13 +85,13 @@ impl RepositorySpec {
 }
 
 /// One of the two parts of a repository's name: no separators, nothing hidden, no `..`.
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !text.is_empty() && text.len() <= 96 && !text.starts_with('.') && text.chars().all(sound)
 }
 
 /// A path in a repository, or a quantisation: never one that leads out of its directory.
-fn is_file(text: &str) -> bool {
+pub(super) fn is_file(text: &str) -> bool {
     !text.contains('\\') && text.split('/').all(is_name)
 }
 

@@ -31,10 +31,6 @@ impl Chain {
         hasher
     }
 
-    pub(super) fn from_hash(hash: blake3::Hash) -> Self {
-        Self(*hash.as_bytes())
-    }
-
     /// Its 64 hexadecimal digits.
     pub fn hex(&self) -> String {
         let mut hex = String::with_capacity(DIGITS);

@@ -8,6 +8,7 @@ mod decode;
 mod encode;
 mod locate;
 mod reader;
+mod recorder;
 mod replay;
 mod writer;
 
@@ -15,6 +16,7 @@ pub use chain::Chain;
 pub use decode::{DecodeError, Decoder};
 pub use encode::Encoder;
 pub use reader::{JournalReader, Line, ReadError, Tail};
+pub use recorder::Recorder;
 pub use replay::{Difference, ReplayReport, replay};
 pub use writer::{JournalError, JournalOptions, JournalSync, JournalWriter};
 

@@ -6,7 +6,8 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::chain::{Chain, split};
+use super::JournalContent;
+use super::chain::split;
 use super::decode::{DecodeError, Decoder};
 use super::encode::Encoder;
 use super::locate::{first_difference, path_at};
@@ -74,6 +75,7 @@ pub fn replay(path: &Path) -> Result<ReplayReport, ReadError> {
     let scheduler = Scheduler::new(header.config.clone())
         .map_err(|error| ReadError::NotAJournal(path.to_owned(), error.to_string()))?;
     let mut replay = Replay {
+        content: header.content,
         scheduler,
         encoder: Encoder::new(&header),
         decoder: Decoder::new(&header),
@@ -99,6 +101,7 @@ pub fn replay(path: &Path) -> Result<ReplayReport, ReadError> {
 }
 
 struct Replay {
+    content: JournalContent,
     scheduler: Scheduler,
     encoder: Encoder,
     decoder: Decoder,
@@ -116,7 +119,7 @@ impl Replay {
             Ok((_, inputs)) => inputs,
             Err(error) => return Some(unreadable(line, step, &error)),
         };
-        if let Err(error) = self.recompute(&inputs) {
+        if let Err(error) = self.recompute(&inputs, line) {
             return Some(impossible(line, step, error));
         }
         let recorded = split(&line.bytes).map_or(&line.bytes[..], |(content, _)| content);
@@ -124,13 +127,27 @@ impl Replay {
     }
 
     /// Writes into `expected` what the record of these inputs is, without its chain.
-    fn recompute(&mut self, inputs: &Inputs) -> Result<(), ProtocolError> {
+    fn recompute(&mut self, inputs: &Inputs, line: &Line) -> Result<(), ProtocolError> {
         self.scheduler.check(inputs)?;
         self.scheduler.step(inputs, &mut self.plan);
         self.expected.clear();
         self.encoder
             .record(inputs, &self.plan, &self.scheduler, &mut self.expected);
+        if self.content == JournalContent::Ids {
+            self.keep_recorded_inputs(line);
+        }
         Ok(())
+    }
+
+    /// Contents were decoded to stand-ins, which would be written otherwise: only the step and the
+    /// plan are compared.
+    fn keep_recorded_inputs(&mut self, line: &Line) {
+        let find = |text: &[u8], part: &[u8]| text.windows(part.len()).position(|w| w == part);
+        let range = |text: &[u8]| Some(find(text, b",\"inputs\":{")?..find(text, b",\"plan\":{")?);
+        if let (Some(made), Some(recorded)) = (range(&self.expected), range(&line.bytes)) {
+            let inputs = line.bytes[recorded].iter().copied();
+            self.expected.splice(made, inputs);
+        }
     }
 
     fn decided_otherwise(&self, line: &Line, step: u64) -> Difference {
@@ -165,7 +182,7 @@ impl Replay {
             return difference;
         }
         match self.decoder.record(&line.bytes) {
-            Ok((_, inputs)) if self.recompute(&inputs).is_ok() => {
+            Ok((_, inputs)) if self.recompute(&inputs, line).is_ok() => {
                 let recorded = split(&line.bytes).map_or(&line.bytes[..], |(content, _)| content);
                 if recorded == self.expected {
                     return several(line, step);
@@ -200,23 +217,24 @@ fn altered_chain(line: &Line, step: u64) -> Option<Difference> {
 /// Searches for the one byte whose change makes the chain fit again.
 fn altered_byte(line: &Line, step: u64) -> Option<Difference> {
     // Every byte is tried with every printable one: bounded to lines for which that takes seconds.
-    const LONGEST: usize = 16 << 10;
+    const LONGEST: usize = 6 << 10;
     let (content, digits) = split(&line.bytes)?;
     if content.len() > LONGEST {
         return None;
     }
+    let recorded = blake3::Hash::from_hex(digits).ok()?;
     let mut hasher = line.before.hasher();
     for (at, byte) in content.iter().enumerate() {
         for instead in (b' '..=b'~').filter(|instead| instead != byte) {
             let mut trial = hasher.clone();
             trial.update(&[instead]).update(&content[at + 1..]);
-            if Chain::from_hash(trial.finalize()).hex().as_bytes() == digits {
+            if trial.finalize() == recorded {
                 let mut original = content.to_vec();
                 original[at] = instead;
                 return Some(Difference {
                     step,
                     line: line.number,
-                    field: path_at(&original, at),
+                    field: field_at(&original, at),
                     recorded: value_around(content, at),
                     expected: value_around(&original, at),
                     chained: false,
@@ -226,6 +244,12 @@ fn altered_byte(line: &Line, step: u64) -> Option<Difference> {
         hasher.update(&[*byte]);
     }
     None
+}
+
+fn field_at(text: &[u8], at: usize) -> String {
+    Some(path_at(text, at))
+        .filter(|path| !path.is_empty())
+        .unwrap_or_else(|| "the record".to_owned())
 }
 
 /// The text between the separators around a byte.
@@ -247,7 +271,7 @@ fn unreadable(line: &Line, step: u64, error: &DecodeError) -> Difference {
     Difference {
         step,
         line: line.number,
-        field: path_at(&line.bytes, at),
+        field: field_at(&line.bytes, at),
         recorded: format!("unreadable ({error})"),
         expected: "a record".to_owned(),
         chained: line.chained,

@@ -231,6 +231,11 @@ impl JournalWriter {
         self.check()
     }
 
+    /// Whether a token may leave only once its record is durable.
+    pub fn holds_tokens_back(&self) -> bool {
+        self.sync == JournalSync::STEP
+    }
+
     /// Records that were appended and are not written yet.
     pub fn lag(&self) -> u64 {
         self.appended - self.progress.lock().written
@@ -372,4 +377,142 @@ fn create(path: &Path) -> io::Result<File> {
         fs::rename(path, free)?;
     }
     OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::scheduler::SchedulerConfig;
+    use crate::simulation::{SimulatedRequest, Simulation, Workload};
+
+    /// A disk that takes so many lines, each when it is let.
+    struct Disk {
+        room: usize,
+        lines: mpsc::Sender<Vec<u8>>,
+        leave: Option<mpsc::Receiver<()>>,
+        syncs: Arc<Mutex<u64>>,
+    }
+
+    impl Sink for Disk {
+        fn write(&mut self, line: &[u8]) -> io::Result<()> {
+            if let Some(leave) = &self.leave {
+                let _ = leave.recv();
+            }
+            self.room = self
+                .room
+                .checked_sub(1)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))?;
+            let _ = self.lines.send(line.to_vec());
+            Ok(())
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            *self.syncs.lock().unwrap() += 1;
+            Ok(())
+        }
+    }
+
+    struct Written {
+        lines: mpsc::Receiver<Vec<u8>>,
+        syncs: Arc<Mutex<u64>>,
+    }
+
+    fn writer(
+        room: usize,
+        sync: JournalSync,
+        leave: Option<mpsc::Receiver<()>>,
+    ) -> (JournalWriter, Written) {
+        let (sender, lines) = mpsc::channel();
+        let syncs = Arc::new(Mutex::new(0));
+        let disk = Disk {
+            room,
+            lines: sender,
+            leave,
+            syncs: Arc::clone(&syncs),
+        };
+        let options = JournalOptions {
+            path: PathBuf::from("journal"),
+            sync,
+            content: JournalContent::Tokens,
+        };
+        let header = Header::new(SchedulerConfig::default(), "", "portable-1");
+        let writer =
+            JournalWriter::start(&options, &header, Box::new(disk), Chain::default()).unwrap();
+        (writer, Written { lines, syncs })
+    }
+
+    fn simulation(output_tokens: u32) -> Simulation {
+        let requests = vec![SimulatedRequest::new(1, 5, output_tokens)];
+        Simulation::new(SchedulerConfig::default(), Workload { requests }).unwrap()
+    }
+
+    fn append(writer: &mut JournalWriter, simulation: &mut Simulation) -> Result<(), JournalError> {
+        simulation.step();
+        writer.append(&simulation.inputs, &simulation.plan, &simulation.scheduler)
+    }
+
+    #[test]
+    fn a_full_disk_is_seen_by_a_later_append_and_nothing_is_written_after_it() {
+        let (mut writer, written) = writer(3, JournalSync::None, None);
+        let mut simulation = simulation(1000);
+        let failed = (0..1000).find_map(|_| append(&mut writer, &mut simulation).err());
+        let message = failed.expect("the failure is seen").to_string();
+        assert!(message.starts_with("journal journal: "), "{message}");
+        assert!(writer.wait_durable().is_err());
+        assert!(writer.close().is_err());
+        assert_eq!(written.lines.into_iter().count(), 3);
+    }
+
+    #[test]
+    fn records_are_written_in_order_and_none_is_lost_behind_a_slow_disk() {
+        let (leave, leaves) = mpsc::channel();
+        let (mut writer, written) = writer(usize::MAX, JournalSync::None, Some(leaves));
+        let mut simulation = simulation(500);
+        let slow = std::thread::spawn(move || (0..400).try_for_each(|_| leave.send(())));
+        for _ in 0..400 {
+            append(&mut writer, &mut simulation).unwrap();
+            assert!(writer.lag() <= IN_FLIGHT as u64);
+        }
+        slow.join().unwrap().unwrap();
+        writer.close().unwrap();
+        let steps: Vec<Vec<u8>> = written.lines.into_iter().collect();
+        assert_eq!(steps.len(), 400);
+        for (line, step) in steps.iter().zip(1..) {
+            assert!(line.starts_with(format!("{{\"step\":{step},").as_bytes()));
+        }
+    }
+
+    #[test]
+    fn every_record_is_durable_under_a_sync_after_each() {
+        let (mut writer, written) = writer(usize::MAX, JournalSync::STEP, None);
+        let mut simulation = simulation(50);
+        for step in 1..=40 {
+            append(&mut writer, &mut simulation).unwrap();
+            writer.wait_durable().unwrap();
+            assert_eq!(*written.syncs.lock().unwrap(), step);
+        }
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn without_syncs_the_file_is_synced_at_the_end() {
+        let (mut writer, written) = writer(usize::MAX, JournalSync::None, None);
+        append(&mut writer, &mut simulation(5)).unwrap();
+        writer.close().unwrap();
+        assert_eq!(*written.syncs.lock().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_sync_policy_parses_from_what_it_prints_as() {
+        for text in ["none", "step", "16"] {
+            assert_eq!(text.parse::<JournalSync>().unwrap().to_string(), text);
+        }
+        assert!(
+            "0".parse::<JournalSync>()
+                .unwrap_err()
+                .contains("none, step")
+        );
+    }
 }

@@ -174,6 +174,9 @@ impl Scheduler {
     fn reuse(&mut self, index: u32) -> Result<Reuse, Wait> {
         self.found.clear();
         let size = self.config.block_size;
+        if self.config.enable_prefix_caching {
+            self.live.at_mut(index).extend_content_ids(size);
+        }
         if let Some(reuse) = self.reuse_sibling(index)? {
             return Ok(reuse);
         }
@@ -183,7 +186,6 @@ impl Scheduler {
                 copy: None,
             });
         }
-        self.live.at_mut(index).extend_content_ids(size);
         let sequence = self.live.at(index);
         for at in 0..((sequence.num_tokens() - 1) / size) as usize {
             let tokens = sequence.block_tokens(at, size);

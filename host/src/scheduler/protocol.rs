@@ -51,18 +51,15 @@ impl Scheduler {
         let mut advances = inputs.advances.iter().peekable();
         for chunk in &self.in_flight {
             let advance = advances.next_if(|advance| advance.sequence == chunk.sequence);
-            match advance {
-                None if chunk.sample => return Err(ProtocolError::NoAdvance(chunk.sequence)),
-                None => {}
-                Some(advance) if advance.finished.is_none() => {
-                    if advance.token.is_none() || !chunk.sample {
-                        return Err(ProtocolError::NoToken(chunk.sequence));
-                    }
-                }
-                Some(_) => {}
+            if advance.is_none() && chunk.sample {
+                return Err(ProtocolError::NoAdvance(chunk.sequence));
+            }
+            let goes_on = advance.is_some_and(|advance| advance.finished.is_none());
+            let appends = advance.is_some_and(|advance| advance.token.is_some());
+            if goes_on && !(appends && chunk.sample) {
+                return Err(ProtocolError::NoToken(chunk.sequence));
             }
             let sequence = self.live.at(chunk.index);
-            let appends = advance.is_some_and(|advance| advance.token.is_some());
             if appends && sequence.generated_tokens() >= sequence.max_tokens {
                 return Err(ProtocolError::TooManyTokens(chunk.sequence));
             }

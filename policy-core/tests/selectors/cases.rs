@@ -11,13 +11,7 @@ pub(crate) fn questions() -> impl Iterator<Item = (PreemptionPolicy, Need)> {
 
 /// A candidate that is neither exempt nor worn.
 pub(crate) const fn plain(id: u64, priority: RequestPriority, generated_tokens: u32) -> Candidate {
-    Candidate {
-        id: SequenceId::new(id),
-        priority,
-        generated_tokens,
-        exempt: false,
-        worn: false,
-    }
+    Candidate::new(SequenceId::new(id), priority, generated_tokens)
 }
 
 /// The same, exempt.

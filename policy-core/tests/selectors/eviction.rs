@@ -211,7 +211,7 @@ fn eviction_of_blocks_goes_by_last_use_then_depth_then_id() {
     };
     let mut cached = vec![
         block(0, 9, 3),
-        block(6, 4, 0),
+        block(1, 4, 0),
         block(5, 4, 1),
         block(3, 4, 1),
         block(9, 2, 0),
@@ -221,5 +221,5 @@ fn eviction_of_blocks_goes_by_last_use_then_depth_then_id() {
         order.push(choice.winner.id);
         cached.retain(|block| block.id != choice.winner.id);
     }
-    assert_eq!(order, [9, 3, 5, 6, 0]);
+    assert_eq!(order, [9, 3, 5, 1, 0]);
 }

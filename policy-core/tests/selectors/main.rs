@@ -5,6 +5,7 @@ mod decisions;
 mod duplicates;
 mod eviction;
 mod exhaustive;
+mod fence;
 mod hash_order;
 mod laws;
 mod naive;
