@@ -1,14 +1,10 @@
 //! What the HTTP side needs of tokenizer and chat template.
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use crate::batch::TokenId;
-use crate::chat::{ChatTemplate, Conversation};
-use crate::clock;
-use crate::tokenizer::{Encoding, Tokenizer};
 
 /// Text to tokens and back, for one model. Implementations are pure and may be slow: long texts
 /// are handed to a blocking thread.
@@ -87,75 +83,3 @@ impl fmt::Display for TextError {
 }
 
 impl std::error::Error for TextError {}
-
-/// The tokenizer and the template of a model file.
-pub struct ModelText {
-    /// The tokenizer, which the engine shares.
-    pub tokenizer: Arc<Tokenizer>,
-    /// The template; without one there is no chat.
-    pub template: Option<ChatTemplate>,
-    /// The template's source, for `/tokenizer_info`.
-    pub template_source: Option<String>,
-}
-
-impl TextModel for ModelText {
-    fn encode(
-        &self,
-        text: &str,
-        add_special: bool,
-        parse_special: bool,
-    ) -> Result<Vec<TokenId>, TextError> {
-        let how = Encoding {
-            add_special,
-            parse_special,
-        };
-        let encoded = self.tokenizer.encode(text, how);
-        encoded.map_err(|error| TextError(error.to_string()))
-    }
-
-    fn decode(&self, tokens: &[TokenId], skip_special: bool) -> String {
-        self.tokenizer.decode(tokens, skip_special)
-    }
-
-    fn token_bytes(&self, token: TokenId) -> Vec<u8> {
-        let bytes = self.tokenizer.token_bytes(token);
-        bytes.unwrap_or_default().to_vec()
-    }
-
-    fn render_chat(&self, chat: &ChatPrompt) -> Result<Vec<TokenId>, TextError> {
-        let Some(template) = &self.template else {
-            let message = "the model has no chat template: use /v1/completions";
-            return Err(TextError(message.into()));
-        };
-        let conversation = Conversation {
-            messages: &chat.messages,
-            tools: &chat.tools,
-            add_generation_prompt: chat.add_generation_prompt,
-            continue_final_message: chat.continue_final_message,
-            kwargs: Some(&chat.kwargs),
-            // It becomes part of the prompt, whose tokens the journal records.
-            now: Some(clock::unix_seconds()),
-        };
-        let prompt = template.render(&conversation);
-        let prompt = prompt.map_err(|error| TextError(error.to_string()))?;
-        let tokens = self.tokenizer.encode_prompt(&prompt);
-        tokens.map_err(|error| TextError(error.to_string()))
-    }
-
-    fn describe(&self) -> TokenizerInfo {
-        let tokenizer = &self.tokenizer;
-        let name = |id: Option<TokenId>| {
-            let bytes = tokenizer.token_bytes(id?)?;
-            Some(String::from_utf8_lossy(bytes).into_owned())
-        };
-        TokenizerInfo {
-            vocab_size: u32::try_from(tokenizer.len()).unwrap_or(u32::MAX),
-            bos_token: name(tokenizer.bos()),
-            eos_token: name(tokenizer.eos()),
-            pad_token: None,
-            unk_token: None,
-            eos_token_id: tokenizer.eos(),
-            chat_template: self.template_source.clone(),
-        }
-    }
-}
