@@ -8,6 +8,8 @@
 
 constexpr unsigned ATTENTION_THREADS = 128;
 constexpr unsigned ATTENTION_WARPS = ATTENTION_THREADS / WARP;
+// A head's components are a multiple of this, and at most so many.
+constexpr unsigned DIM_STEP = 16;
 constexpr unsigned MAX_DIM = 256;
 
 __device__ __forceinline__ void store(float* to, float x) { *to = x; }
@@ -19,7 +21,9 @@ __device__ __forceinline__ bool is_finite(float x) {
   return fabsf(x) < __uint_as_float(0x7f800000u);
 }
 
-// Whether any thread of the block found something; the answer is thread 0's.
+// Whether any thread of the block found something; the answer is thread 0's. A type for each
+// kernel, so that each has shared memory of its own.
+template <class T>
 __device__ __forceinline__ bool any_in_block(bool found) {
   __shared__ uint32_t warps[ATTENTION_WARPS];
   bool in_warp = __any_sync(ALL_LANES, found);
@@ -58,7 +62,7 @@ __device__ __forceinline__ void kv_store(const float* __restrict__ k, const floa
     store(&rounded, v[from]);
     found = found || !is_finite(load(&rounded));
   }
-  bool any = any_in_block(found);
+  bool any = any_in_block<T>(found);
   if (threadIdx.x == 0) {
     non_finite[blockIdx.x] = any;
   }
@@ -106,9 +110,13 @@ attention_split(const float* __restrict__ q, const T* __restrict__ keys,
       size_t block = (size_t)table[position / block_size] * kv_heads + kv_head;
       const T* key = keys + block * dim * block_size + position % block_size;
       float sum = 0.0f;
-      for (uint32_t c = 0; c < dim; c++) {
-        sum = __fmaf_rn(query[c], load(key + (size_t)c * block_size), sum);
-      }
+      uint32_t c = 0;
+      do {
+#pragma unroll
+        for (unsigned j = 0; j < DIM_STEP; j++, c++, key += block_size) {
+          sum = __fmaf_rn(query[c], load(key), sum);
+        }
+      } while (c < dim);
       scores[i] = __fmul_rn(sum, scale);
       greatest = fmaxf(greatest, scores[i]);
     }

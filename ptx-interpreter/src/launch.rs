@@ -98,7 +98,8 @@ pub struct Statistics {
     pub warp_instructions: u64,
     /// The same, times the threads that executed each.
     pub thread_instructions: u64,
-    /// For each instruction of the kernel, whether any thread executed it.
+    /// For each instruction of the kernel, whether any thread executed it; a branch also counts
+    /// where none took it.
     pub executed: Vec<bool>,
 }
 

@@ -168,7 +168,8 @@ impl Warp {
         let active = self
             .guarded(instruction, mask, kernel)
             .map_err(|f| fault(f, context, self))?;
-        statistics.executed[at] |= active != 0;
+        let branches = matches!(instruction.operation, Operation::Branch { .. });
+        statistics.executed[at] |= active != 0 || branches;
         statistics.warp_instructions += 1;
         statistics.thread_instructions += u64::from(active.count_ones());
         if statistics.warp_instructions > context.launch.step_limit {

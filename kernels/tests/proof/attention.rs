@@ -1,0 +1,333 @@
+//! Cases of the KV cache and of attention: shuffled block tables, stale memory full of NaN,
+//! windows, grouped heads, several splits.
+
+use lockstep_kernels::Shape;
+
+use crate::case::{Case, Expected, Value, bytes_of_u32, in_f32, in_u32, out_f32, written};
+use crate::random::Random;
+use crate::reference::{self, SPLIT, f32_to_half, half_to_f32};
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut out = Vec::new();
+    for is_half in [true, false] {
+        for (kv_heads, dim, block_size) in [(1, 16, 16), (3, 64, 32), (2, 80, 16)] {
+            out.push(kv_store(is_half, kv_heads, dim, block_size));
+        }
+        for setting in SETTINGS {
+            let attention = Attention::new(is_half, setting);
+            out.push(attention.split_case());
+            if is_half {
+                out.push(attention.merge_case());
+            }
+        }
+    }
+    out
+}
+
+/// A cache's element as bytes.
+fn element(is_half: bool, x: f32) -> Vec<u8> {
+    if is_half {
+        f32_to_half(x).to_le_bytes().to_vec()
+    } else {
+        x.to_le_bytes().to_vec()
+    }
+}
+
+/// The same, back as a float.
+fn rounded(is_half: bool, x: f32) -> f32 {
+    if is_half {
+        half_to_f32(f32_to_half(x))
+    } else {
+        x
+    }
+}
+
+fn kv_store(is_half: bool, kv_heads: usize, dim: usize, block_size: usize) -> Case {
+    let mut random = Random::new((kv_heads * dim) as u64);
+    let width = kv_heads * dim;
+    let slots = [block_size * 2 + 3, 0, block_size - 1, block_size];
+    let floats = |random: &mut Random| -> Vec<f32> {
+        (0..slots.len() * width)
+            .map(|_| (random.edgy()).clamp(-60_000.0, 60_000.0))
+            .collect()
+    };
+    let (mut k, mut v) = (floats(&mut random), floats(&mut random));
+    k[width + width / 2] = f32::INFINITY;
+    // Overflows an f16 and is finite in f32.
+    v[2 * width + width - 1] = -65_520.0;
+    let size = if is_half { 2 } else { 4 };
+    let stale = vec![0xff; 3 * width * block_size * size];
+    let (mut keys, mut values) = (stale.clone(), stale.clone());
+    for (row, slot) in slots.iter().enumerate() {
+        for i in 0..width {
+            let (head, c) = (i / dim, i % dim);
+            let head_place = (slot / block_size * kv_heads + head) * dim * block_size;
+            let key = (head_place + c * block_size + slot % block_size) * size;
+            let value = (head_place + slot % block_size * dim + c) * size;
+            keys[key..key + size].copy_from_slice(&element(is_half, k[row * width + i]));
+            values[value..value + size].copy_from_slice(&element(is_half, v[row * width + i]));
+        }
+    }
+    let non_finite = [0, 1, u32::from(is_half), 0];
+    let shape = Shape {
+        rows: slots.len() as u32,
+        ..Shape::default()
+    };
+    let values = vec![
+        in_f32(&k),
+        in_f32(&v),
+        in_u32(&slots.map(|slot| slot as u32)),
+        Value::InOut(stale.clone(), written(keys)),
+        Value::InOut(stale, written(values)),
+        Value::Out(written(bytes_of_u32(&non_finite))),
+        Value::U32(kv_heads as u32),
+        Value::U32(dim as u32),
+        Value::U32(block_size as u32),
+    ];
+    let entry = if is_half {
+        "kv_store_f16"
+    } else {
+        "kv_store_f32"
+    };
+    Case::new(
+        entry,
+        format!("{kv_heads} heads of {dim}, blocks of {block_size}"),
+        shape,
+        values,
+    )
+}
+
+/// Rows' positions, heads, KV heads, dim, block size, window.
+type Setting = (&'static [u32], usize, usize, usize, usize, usize);
+
+const SETTINGS: [Setting; 7] = [
+    (&[1100, 800], 1, 1, 16, 16, 0),
+    (&[0], 1, 1, 16, 16, 0),
+    (&[5, 6, 300], 4, 2, 64, 16, 0),
+    (&[255, 256, 257], 2, 2, 32, 48, 0),
+    (&[600, 40], 3, 1, 16, 32, 100),
+    (&[511, 512], 2, 1, 144, 256, 256),
+    (&[19, 700], 2, 2, 16, 16, 1),
+];
+
+struct Attention {
+    is_half: bool,
+    setting: Setting,
+    q: Vec<f32>,
+    /// Keys and values by (row, position, KV head, component); a row is a sequence of its own.
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    /// Each row's table, and all of them.
+    tables: Vec<u32>,
+    block_tables: Vec<u32>,
+    blocks: usize,
+    scale: f32,
+}
+
+impl Attention {
+    fn new(is_half: bool, setting: Setting) -> Self {
+        let (positions, heads, kv_heads, dim, block_size, _) = setting;
+        let mut random = Random::new(positions[0] as u64 * 3 + dim as u64);
+        let q = (0..positions.len() * heads * dim).map(|_| random.edgy().clamp(-9.0, 9.0));
+        let q = q.collect();
+        let longest = positions.iter().max().map_or(0, |p| *p as usize + 1);
+        let count = positions.len() * longest * kv_heads * dim;
+        // Scores of some hundred, so that a wrong maximum overflows.
+        let spread = 30.0 / (dim as f32).sqrt();
+        let mut cached = || {
+            (0..count)
+                .map(|_| rounded(is_half, random.float() * spread))
+                .collect::<Vec<_>>()
+        };
+        let (keys, values) = (cached(), cached());
+        let (mut tables, mut block_tables) = (Vec::new(), Vec::new());
+        for position in positions {
+            tables.push(block_tables.len() as u32);
+            block_tables.extend(vec![0; *position as usize / block_size + 1]);
+        }
+        // Blocks in an order of their own, every third one unused.
+        let blocks = block_tables.len() * 3 / 2 + 1;
+        let step = (2..).find(|step| gcd(*step, blocks) == 1).unwrap_or(1);
+        for (index, block) in block_tables.iter_mut().enumerate() {
+            *block = ((index + 1) * step % blocks) as u32;
+        }
+        Self {
+            is_half,
+            setting,
+            q,
+            keys,
+            values,
+            tables,
+            block_tables,
+            blocks,
+            scale: 0.37,
+        }
+    }
+
+    fn place(&self, row: usize, position: usize, head: usize, c: usize) -> usize {
+        let (positions, _, kv_heads, dim, ..) = self.setting;
+        let longest = positions.iter().max().map_or(0, |p| *p as usize + 1);
+        ((row * longest + position) * kv_heads + head) * dim + c
+    }
+
+    /// The pool's keys and values; what no row may see is NaN.
+    fn pools(&self) -> (Vec<u8>, Vec<u8>) {
+        let (positions, _, kv_heads, dim, block_size, window) = self.setting;
+        let size = if self.is_half { 2 } else { 4 };
+        let stale = vec![0xff; self.blocks * kv_heads * dim * block_size * size];
+        let (mut keys, mut values) = (stale.clone(), stale);
+        for (row, last) in positions.iter().enumerate() {
+            let last = *last as usize;
+            let first = if window == 0 {
+                0
+            } else {
+                (last + 1).saturating_sub(window)
+            };
+            for position in first..=last {
+                let table = self.tables[row] as usize;
+                let block = self.block_tables[table + position / block_size] as usize;
+                let offset = position % block_size;
+                for head in 0..kv_heads {
+                    for c in 0..dim {
+                        let head_place = (block * kv_heads + head) * dim * block_size;
+                        let key = (head_place + c * block_size + offset) * size;
+                        let value = (head_place + offset * dim + c) * size;
+                        let at = self.place(row, position, head, c);
+                        keys[key..key + size]
+                            .copy_from_slice(&element(self.is_half, self.keys[at]));
+                        values[value..value + size]
+                            .copy_from_slice(&element(self.is_half, self.values[at]));
+                    }
+                }
+            }
+        }
+        (keys, values)
+    }
+
+    fn shape(&self) -> Shape {
+        let (positions, heads, ..) = self.setting;
+        Shape {
+            rows: positions.len() as u32,
+            heads: heads as u32,
+            positions: positions.iter().max().map_or(0, |p| p + 1),
+            ..Shape::default()
+        }
+    }
+
+    /// The splits of one head of one row; `None` where nothing is unmasked.
+    fn partials(&self, row: usize, head: usize) -> Vec<Option<reference::Partial>> {
+        let (positions, heads, kv_heads, dim, _, window) = self.setting;
+        let length = positions[row] as usize + 1;
+        let lowest = if window == 0 {
+            0
+        } else {
+            length.saturating_sub(window)
+        };
+        let kv_head = head / (heads / kv_heads);
+        let at = (row * heads + head) * dim;
+        let split = |start: usize| {
+            let (first, end) = (start.max(lowest), length.min(start + SPLIT));
+            (first < end).then(|| {
+                reference::split(
+                    &self.q[at..at + dim],
+                    (first, end),
+                    |position, c| self.keys[self.place(row, position, kv_head, c)],
+                    |position, c| self.values[self.place(row, position, kv_head, c)],
+                    self.scale,
+                )
+            })
+        };
+        (0..self.shape().splits() as usize)
+            .map(|s| split(s * SPLIT))
+            .collect()
+    }
+
+    /// All partials as the kernel lays them out: maxima, sums, weighted sums.
+    fn all_partials(&self) -> (Expected, Expected, Expected) {
+        let (positions, heads, _, dim, ..) = self.setting;
+        let (mut m, mut l, mut o) = (Vec::new(), Vec::new(), Vec::new());
+        for row in 0..positions.len() {
+            for head in 0..heads {
+                for partial in self.partials(row, head) {
+                    let Some((greatest, sum, weighted)) = partial else {
+                        m.extend([None; 4]);
+                        l.extend([None; 4]);
+                        o.extend(vec![None; 4 * dim]);
+                        continue;
+                    };
+                    m.extend(written(greatest.to_le_bytes().to_vec()));
+                    l.extend(written(sum.to_le_bytes().to_vec()));
+                    o.extend(written(crate::case::bytes_of_f32(&weighted)));
+                }
+            }
+        }
+        (m, l, o)
+    }
+
+    fn split_case(&self) -> Case {
+        let (_, _, kv_heads, dim, block_size, window) = self.setting;
+        let (keys, values) = self.pools();
+        let (m, l, o) = self.all_partials();
+        let values = vec![
+            in_f32(&self.q),
+            Value::In(keys),
+            Value::In(values),
+            in_u32(self.setting.0),
+            in_u32(&self.tables),
+            in_u32(&self.block_tables),
+            Value::Out(m),
+            Value::Out(l),
+            Value::Out(o),
+            Value::U32(kv_heads as u32),
+            Value::U32(dim as u32),
+            Value::U32(block_size as u32),
+            Value::U32(window as u32),
+            Value::F32(self.scale),
+        ];
+        let entry = if self.is_half {
+            "attention_split_f16"
+        } else {
+            "attention_split_f32"
+        };
+        Case::new(entry, format!("{:?}", self.setting), self.shape(), values)
+    }
+
+    fn merge_case(&self) -> Case {
+        let (positions, heads, _, dim, _, window) = self.setting;
+        let (m, l, o) = self.all_partials();
+        let mut expected = Vec::new();
+        for row in 0..positions.len() {
+            for head in 0..heads {
+                let partials = self.partials(row, head).into_iter().flatten();
+                let (_, l, o) = partials
+                    .reduce(reference::merge)
+                    .expect("a position is unmasked");
+                expected.extend(o.iter().map(|o| o / l));
+            }
+        }
+        // What no split wrote is stale: NaN.
+        let stale = |bytes: Expected| {
+            Value::In(bytes.into_iter().map(|byte| byte.unwrap_or(0xff)).collect())
+        };
+        let values = vec![
+            stale(m),
+            stale(l),
+            stale(o),
+            in_u32(positions),
+            out_f32(&expected),
+            Value::U32(dim as u32),
+            Value::U32(window as u32),
+            Value::U32(self.shape().splits()),
+        ];
+        Case::new(
+            "attention_merge",
+            format!("{:?}", self.setting),
+            self.shape(),
+            values,
+        )
+    }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
