@@ -11,6 +11,8 @@ constexpr unsigned ATTENTION_WARPS = ATTENTION_THREADS / WARP;
 // A head's components are a multiple of this, and at most so many.
 constexpr unsigned DIM_STEP = 16;
 constexpr unsigned MAX_DIM = 256;
+// Positions whose values are loaded together.
+constexpr unsigned UNROLLED = 8;
 
 __device__ __forceinline__ void store(float* to, float x) { *to = x; }
 __device__ __forceinline__ void store(__half* to, float x) { *to = __float2half_rn(x); }
@@ -68,6 +70,11 @@ __device__ __forceinline__ void kv_store(const float* __restrict__ k, const floa
   }
 }
 
+// The first position that the last of `length` sees; a window of 0 is none.
+__device__ __forceinline__ uint32_t first_position(uint32_t length, uint32_t window) {
+  return window == 0 ? 0 : length - min(length, window);
+}
+
 // One head of one row over one split of 256 positions: the greatest score, the sum of the
 // exponentials, and the weighted sum of the values. A block is (split, head, row); a split with
 // nothing unmasked is left out.
@@ -86,7 +93,7 @@ attention_split(const float* __restrict__ q, const T* __restrict__ keys,
   uint32_t split = blockIdx.x, head = blockIdx.y, heads = gridDim.y, row = blockIdx.z;
   uint32_t length = positions[row] + 1;
   uint32_t start = split * SPLIT;
-  uint32_t first = window != 0 && length > window ? max(start, length - window) : start;
+  uint32_t first = max(start, first_position(length, window));
   uint32_t end = min(length, start + SPLIT);
   if (first >= end) {
     return;
@@ -134,13 +141,15 @@ attention_split(const float* __restrict__ q, const T* __restrict__ keys,
   }
 #pragma unroll
   for (unsigned i = 0; i < SPLIT / ATTENTION_THREADS; i++) {
-    weight[threadIdx.x + i * ATTENTION_THREADS] = portable_exp(__fsub_rn(scores[i], greatest));
+    weight[threadIdx.x + i * ATTENTION_THREADS] = exp_not_positive(__fsub_rn(scores[i], greatest));
   }
   __syncthreads();
 
   float lane = 0.0f;
   if (threadIdx.x < ROW_LANES) {
-    for (uint32_t i = threadIdx.x; i < SPLIT; i += ROW_LANES) {
+#pragma unroll
+    for (unsigned turn = 0; turn < SPLIT / ROW_LANES; turn++) {
+      uint32_t i = threadIdx.x + turn * ROW_LANES;
       if (start + i >= first && start + i < end) {
         lane = __fadd_rn(lane, weight[i]);
       }
@@ -154,15 +163,24 @@ attention_split(const float* __restrict__ q, const T* __restrict__ keys,
   }
   for (uint32_t c = threadIdx.x; c < dim; c += ATTENTION_THREADS) {
     float o = 0.0f;
-    for (uint32_t position = first; position < end;) {
+    uint32_t position = first;
+    do {
       // The positions of one KV block.
       uint32_t until = min(end, (position / block_size + 1) * block_size);
       size_t block = (size_t)table[position / block_size] * kv_heads + kv_head;
       const T* value = values + (block * block_size + position % block_size) * dim + c;
+#pragma unroll 1
+      for (; position + UNROLLED <= until; position += UNROLLED) {
+#pragma unroll
+        for (unsigned i = 0; i < UNROLLED; i++, value += dim) {
+          o = __fmaf_rn(weight[position + i - start], load(value), o);
+        }
+      }
+#pragma unroll 1
       for (; position < until; position++, value += dim) {
         o = __fmaf_rn(weight[position - start], load(value), o);
       }
-    }
+    } while (position < end);
     partial_o[part * dim + c] = o;
   }
 }
@@ -173,7 +191,7 @@ attention_merge(const float* __restrict__ partial_m, const float* __restrict__ p
                 const float* __restrict__ partial_o, const uint32_t* __restrict__ positions,
                 float* __restrict__ out, uint32_t dim, uint32_t window, uint32_t splits) {
   uint32_t length = positions[blockIdx.y] + 1;
-  uint32_t first = window != 0 && length > window ? (length - window) / SPLIT : 0;
+  uint32_t first = first_position(length, window) / SPLIT;
   uint32_t last = (length - 1) / SPLIT;
   size_t head_row = (size_t)blockIdx.y * gridDim.x + blockIdx.x;
   const float* m_of = partial_m + head_row * splits;
@@ -181,10 +199,11 @@ attention_merge(const float* __restrict__ partial_m, const float* __restrict__ p
   for (uint32_t c = threadIdx.x; c < dim; c += blockDim.x) {
     const float* o_of = partial_o + head_row * splits * dim + c;
     float m = m_of[first], l = l_of[first], o = o_of[(size_t)first * dim];
+#pragma unroll 1
     for (uint32_t s = first + 1; s <= last; s++) {
       float greatest = fmaxf(m, m_of[s]);
-      float a = portable_exp(__fsub_rn(m, greatest));
-      float b = portable_exp(__fsub_rn(m_of[s], greatest));
+      float a = exp_not_positive(__fsub_rn(m, greatest));
+      float b = exp_not_positive(__fsub_rn(m_of[s], greatest));
       l = __fmaf_rn(l_of[s], b, __fmul_rn(l, a));
       o = __fmaf_rn(o_of[(size_t)s * dim], b, __fmul_rn(o, a));
       m = greatest;

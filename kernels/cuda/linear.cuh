@@ -98,12 +98,44 @@ __device__ __forceinline__ void block_256(const uint8_t* quants, const uint8_t* 
   }
 }
 
+// Calls step(k) for each k from `begin`, which is below `end`; UNROLLED at a time as long as so many
+// are left, so that their loads are under way together.
+template <unsigned UNROLLED, class Step>
+__device__ __forceinline__ void unrolled(uint32_t begin, uint32_t end, Step step) {
+  uint32_t k = begin;
+  if constexpr (UNROLLED > 1) {
+#pragma unroll 1
+    for (; k + UNROLLED <= end; k += UNROLLED) {
+#pragma unroll
+      for (unsigned i = 0; i < UNROLLED; i++) {
+        step(k + i);
+      }
+    }
+#pragma unroll 1
+    for (; k < end; k++) {
+      step(k);
+    }
+  } else {
+#pragma unroll 1
+    do {
+      step(k);
+    } while (++k < end);
+  }
+}
+
+// The row of this block's r-th: one beyond the last repeats the last, and is not written.
+template <unsigned ROWS>
+__device__ __forceinline__ size_t row_at(unsigned r, uint32_t rows) {
+  return ROWS == 1 ? blockIdx.y : min(blockIdx.y * ROWS + r, rows - 1);
+}
+
 // Puts each segment's sums down, then adds an output's in ascending order and writes them.
 template <unsigned ROWS, class Segment>
 __device__ __forceinline__ void sum_segments(float* __restrict__ out, uint32_t outputs,
                                              uint32_t segments, uint32_t rows, Segment segment_sum) {
   extern __shared__ float partial[];
   uint32_t output = threadIdx.x % TILE;
+#pragma unroll 1
   for (uint32_t s = threadIdx.x / TILE; s < segments; s += blockDim.x / TILE) {
     float acc[ROWS] = {};
     segment_sum(s, output, acc);
@@ -113,17 +145,21 @@ __device__ __forceinline__ void sum_segments(float* __restrict__ out, uint32_t o
     }
   }
   __syncthreads();
-  for (uint32_t i = threadIdx.x; i < ROWS * TILE; i += blockDim.x) {
-    float total = partial[i];
-    for (uint32_t s = 1; s < segments; s++) {
-      total = __fadd_rn(total, partial[s * ROWS * TILE + i]);
-    }
-    uint32_t row = blockIdx.y * ROWS + i / TILE;
+  // Blocks have at least 32 threads: one pass is enough for a single row.
+  uint32_t i = threadIdx.x;
+  do {
+    uint32_t row = ROWS == 1 ? blockIdx.y : blockIdx.y * ROWS + i / TILE;
     uint32_t n = blockIdx.x * TILE + i % TILE;
-    if (row < rows && n < outputs) {
+    if (i < ROWS * TILE && n < outputs && (ROWS == 1 || row < rows)) {
+      float total = partial[i];
+#pragma unroll 1
+      for (uint32_t s = 1; s < segments; s++) {
+        total = __fadd_rn(total, partial[s * ROWS * TILE + i]);
+      }
       out[(size_t)row * outputs + n] = total;
     }
-  }
+    i += blockDim.x;
+  } while (ROWS > 1 && i < ROWS * TILE);
 }
 
 template <class F, unsigned ROWS>
@@ -137,26 +173,23 @@ __device__ __forceinline__ void linear(const uint8_t* __restrict__ tiles,
   QuantisedRow x[ROWS];
 #pragma unroll
   for (unsigned r = 0; r < ROWS; r++) {
-    // A row beyond the last repeats the last and is not written.
-    size_t row = min(blockIdx.y * ROWS + r, rows - 1);
+    size_t row = row_at<ROWS>(r, rows);
     x[r] = {q + row * inputs, d + row * (inputs / F::BLOCK), sums + row * (inputs / SUMS)};
   }
   constexpr uint32_t BLOCKS = SEGMENT / F::BLOCK;
+  constexpr unsigned UNROLLED = ROWS == 1 && F::BLOCK == 32 ? 4 : 1;
   uint32_t blocks = inputs / F::BLOCK;
   uint32_t segments = (blocks + BLOCKS - 1) / BLOCKS;
   sum_segments<ROWS>(out, outputs, segments, rows,
                      [&](uint32_t segment, uint32_t output, float(&acc)[ROWS]) {
-    uint32_t end = min(blocks, (segment + 1) * BLOCKS);
-    if constexpr (F::BLOCK == 256) {
-      for (uint32_t block = segment * BLOCKS; block < end; block++) {
+    uint32_t begin = segment * BLOCKS;
+    unrolled<UNROLLED>(begin, min(blocks, begin + BLOCKS), [&](uint32_t block) {
+      if constexpr (F::BLOCK == 256) {
         block_256<F, ROWS>(quants, scales, block, output, x, acc);
-      }
-    } else {
-#pragma unroll (ROWS == 1 ? 4 : 1)
-      for (uint32_t block = segment * BLOCKS; block < end; block++) {
+      } else {
         block_32<F, ROWS>(quants, scales, block, output, x, acc);
       }
-    }
+    });
   });
 }
 
@@ -177,19 +210,18 @@ __device__ __forceinline__ void linear_dense(const uint8_t* __restrict__ tiles,
   const float* row[ROWS];
 #pragma unroll
   for (unsigned r = 0; r < ROWS; r++) {
-    row[r] = x + (size_t)min(blockIdx.y * ROWS + r, rows - 1) * inputs;
+    row[r] = x + row_at<ROWS>(r, rows) * inputs;
   }
   uint32_t segments = (inputs + SEGMENT - 1) / SEGMENT;
   sum_segments<ROWS>(out, outputs, segments, rows,
                      [&](uint32_t segment, uint32_t output, float(&acc)[ROWS]) {
-    uint32_t end = min(inputs, (segment + 1) * SEGMENT);
-#pragma unroll (ROWS == 1 ? 8 : 2)
-    for (uint32_t k = segment * SEGMENT; k < end; k++) {
+    uint32_t begin = segment * SEGMENT;
+    unrolled<ROWS == 1 ? 8 : 2>(begin, min(inputs, begin + SEGMENT), [&](uint32_t k) {
       float w = to_float(weights[(size_t)k * TILE + output]);
 #pragma unroll
       for (unsigned r = 0; r < ROWS; r++) {
         acc[r] = __fmaf_rn(w, row[r][k], acc[r]);
       }
-    }
+    });
   });
 }

@@ -21,8 +21,9 @@ constexpr float LN2_LOW = -2.1219444e-4f;
 // Adding and subtracting 1.5 x 2^23 rounds to the nearest integer, ties to even.
 constexpr float ROUNDER = 12582912.0f;
 
-// e to the power of x, operation by operation as the CPU backend defines it.
-__device__ __forceinline__ float portable_exp(float x) {
+// e to the power of x for x that is not above 0, operation by operation as the CPU backend defines
+// it; what x above EXP_HIGHEST gives has no meaning.
+__device__ __forceinline__ float exp_not_positive(float x) {
   float shifted = __fmaf_rn(x, LOG2_E, ROUNDER);
   float n = __fsub_rn(shifted, ROUNDER);
   float r = __fmaf_rn(n, -LN2_LOW, __fmaf_rn(n, -LN2_HIGH, x));
@@ -35,8 +36,13 @@ __device__ __forceinline__ float portable_exp(float x) {
   p = __fmaf_rn(p, r, 1.0f);
   float power = __uint_as_float((__float_as_uint(shifted) << 23) + (127u << 23));
   float value = __fmul_rn(p, power);
-  value = x > EXP_HIGHEST ? __uint_as_float(0x7f800000u) : value;
   return x < EXP_LOWEST ? 0.0f : value;
+}
+
+// The same for every x.
+__device__ __forceinline__ float portable_exp(float x) {
+  float value = exp_not_positive(x);
+  return x > EXP_HIGHEST ? __uint_as_float(0x7f800000u) : value;
 }
 
 // Folds 64 lanes, one in each of the first 64 threads of a block of which every thread calls:

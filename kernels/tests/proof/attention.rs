@@ -13,11 +13,25 @@ pub(crate) fn cases() -> Vec<Case> {
         for (kv_heads, dim, block_size) in [(1, 16, 16), (3, 64, 32), (2, 80, 16)] {
             out.push(kv_store(is_half, kv_heads, dim, block_size));
         }
-        for setting in SETTINGS {
-            let attention = Attention::new(is_half, setting);
-            out.push(attention.split_case());
-            if is_half {
-                out.push(attention.merge_case());
+        let limit = Attention::at_the_limit(is_half);
+        out.push(limit.split_case());
+        if is_half {
+            out.push(merge_at_the_limit());
+        }
+        for (index, setting) in SETTINGS.into_iter().enumerate() {
+            // Scores of some hundred, so that a wrong maximum overflows; and of some units, so
+            // that the merged splits are of one magnitude.
+            for scale in [0.37, 0.011] {
+                let stale = if (index % 2 == 0) == (scale > 0.1) {
+                    STALE_NAN
+                } else {
+                    STALE_HUGE
+                };
+                let attention = Attention::new(is_half, setting, scale, stale);
+                out.push(attention.split_case());
+                if is_half {
+                    out.push(attention.merge_case());
+                }
             }
         }
     }
@@ -45,16 +59,26 @@ fn rounded(is_half: bool, x: f32) -> f32 {
 fn kv_store(is_half: bool, kv_heads: usize, dim: usize, block_size: usize) -> Case {
     let mut random = Random::new((kv_heads * dim) as u64);
     let width = kv_heads * dim;
-    let slots = [block_size * 2 + 3, 0, block_size - 1, block_size];
+    let slots: Vec<usize> = (0..12)
+        .map(|row| row * (block_size - 3) % (3 * block_size))
+        .collect();
     let floats = |random: &mut Random| -> Vec<f32> {
         (0..slots.len() * width)
             .map(|_| (random.edgy()).clamp(-60_000.0, 60_000.0))
             .collect()
     };
     let (mut k, mut v) = (floats(&mut random), floats(&mut random));
-    k[width + width / 2] = f32::INFINITY;
-    // Overflows an f16 and is finite in f32.
-    v[2 * width + width - 1] = -65_520.0;
+    // One entry of a row, in any warp's part: infinite, or too great for an f16; the last row has none.
+    for row in 0..slots.len() - 1 {
+        let of = if row % 2 == 0 { &mut k } else { &mut v };
+        let sign = if row % 4 < 2 { 1.0 } else { -1.0 };
+        let x = if row % 3 == 0 {
+            65_520.0
+        } else {
+            f32::INFINITY
+        };
+        of[row * width + row * 37 % width] = sign * x;
+    }
     let size = if is_half { 2 } else { 4 };
     let stale = vec![0xff; 3 * width * block_size * size];
     let (mut keys, mut values) = (stale.clone(), stale.clone());
@@ -68,7 +92,11 @@ fn kv_store(is_half: bool, kv_heads: usize, dim: usize, block_size: usize) -> Ca
             values[value..value + size].copy_from_slice(&element(is_half, v[row * width + i]));
         }
     }
-    let non_finite = [0, 1, u32::from(is_half), 0];
+    let finite = |x: &f32| rounded(is_half, *x).is_finite();
+    let non_finite: Vec<u32> = (0..slots.len())
+        .map(|row| row * width..(row + 1) * width)
+        .map(|row| u32::from(!k[row.clone()].iter().chain(&v[row]).all(finite)))
+        .collect();
     let shape = Shape {
         rows: slots.len() as u32,
         ..Shape::default()
@@ -76,7 +104,7 @@ fn kv_store(is_half: bool, kv_heads: usize, dim: usize, block_size: usize) -> Ca
     let values = vec![
         in_f32(&k),
         in_f32(&v),
-        in_u32(&slots.map(|slot| slot as u32)),
+        in_u32(&slots.iter().map(|slot| *slot as u32).collect::<Vec<_>>()),
         Value::InOut(stale.clone(), written(keys)),
         Value::InOut(stale, written(values)),
         Value::Out(written(bytes_of_u32(&non_finite))),
@@ -100,8 +128,13 @@ fn kv_store(is_half: bool, kv_heads: usize, dim: usize, block_size: usize) -> Ca
 /// Rows' positions, heads, KV heads, dim, block size, window.
 type Setting = (&'static [u32], usize, usize, usize, usize, usize);
 
-const SETTINGS: [Setting; 7] = [
-    (&[1100, 800], 1, 1, 16, 16, 0),
+/// What memory holds that nothing of this sequence wrote: NaN, or numbers that drown all others.
+const STALE_NAN: [u8; 2] = [0xff, 0xff];
+const STALE_HUGE: [u8; 2] = [0xff, 0x7b];
+
+const SETTINGS: [Setting; 8] = [
+    (&[1100, 800, 600, 300, 5], 1, 1, 16, 16, 0),
+    (&[3, 4, 20, 771], 2, 1, 16, 16, 20),
     (&[0], 1, 1, 16, 16, 0),
     (&[5, 6, 300], 4, 2, 64, 16, 0),
     (&[255, 256, 257], 2, 2, 32, 48, 0),
@@ -122,17 +155,17 @@ struct Attention {
     block_tables: Vec<u32>,
     blocks: usize,
     scale: f32,
+    stale: [u8; 2],
 }
 
 impl Attention {
-    fn new(is_half: bool, setting: Setting) -> Self {
+    fn new(is_half: bool, setting: Setting, scale: f32, stale: [u8; 2]) -> Self {
         let (positions, heads, kv_heads, dim, block_size, _) = setting;
         let mut random = Random::new(positions[0] as u64 * 3 + dim as u64);
         let q = (0..positions.len() * heads * dim).map(|_| random.edgy().clamp(-9.0, 9.0));
         let q = q.collect();
         let longest = positions.iter().max().map_or(0, |p| *p as usize + 1);
         let count = positions.len() * longest * kv_heads * dim;
-        // Scores of some hundred, so that a wrong maximum overflows.
         let spread = 30.0 / (dim as f32).sqrt();
         let mut cached = || {
             (0..count)
@@ -160,8 +193,24 @@ impl Attention {
             tables,
             block_tables,
             blocks,
-            scale: 0.37,
+            scale,
+            stale,
         }
+    }
+
+    /// Weights of exp(-87.33), the least that is not 0, and nothing beside them in the sums.
+    fn at_the_limit(is_half: bool) -> Self {
+        let mut attention = Self::new(is_half, (&[130], 1, 1, 16, 16, 0), 87.33, STALE_NAN);
+        for list in [&mut attention.q, &mut attention.keys, &mut attention.values] {
+            list.fill(0.0);
+        }
+        attention.q[0] = 1.0;
+        for position in [1, 129] {
+            let at = attention.place(0, position, 0, 0);
+            attention.keys[at] = -1.0;
+            attention.values[at..at + 16].fill(60_000.0);
+        }
+        attention
     }
 
     fn place(&self, row: usize, position: usize, head: usize, c: usize) -> usize {
@@ -170,11 +219,13 @@ impl Attention {
         ((row * longest + position) * kv_heads + head) * dim + c
     }
 
-    /// The pool's keys and values; what no row may see is NaN.
+    /// The pool's keys and values; what no row may see is stale.
     fn pools(&self) -> (Vec<u8>, Vec<u8>) {
         let (positions, _, kv_heads, dim, block_size, window) = self.setting;
         let size = if self.is_half { 2 } else { 4 };
-        let stale = vec![0xff; self.blocks * kv_heads * dim * block_size * size];
+        let stale = self
+            .stale
+            .repeat(self.blocks * kv_heads * dim * block_size * size / 2);
         let (mut keys, mut values) = (stale.clone(), stale);
         for (row, last) in positions.iter().enumerate() {
             let last = *last as usize;
@@ -289,7 +340,12 @@ impl Attention {
         } else {
             "attention_split_f32"
         };
-        Case::new(entry, format!("{:?}", self.setting), self.shape(), values)
+        Case::new(
+            entry,
+            format!("{:?} {}", self.setting, self.scale),
+            self.shape(),
+            values,
+        )
     }
 
     fn merge_case(&self) -> Case {
@@ -321,11 +377,40 @@ impl Attention {
         ];
         Case::new(
             "attention_merge",
-            format!("{:?}", self.setting),
+            format!("{:?} {}", self.setting, self.scale),
             self.shape(),
             values,
         )
     }
+}
+
+/// The same for the merge, in either direction.
+fn merge_at_the_limit() -> Case {
+    let (m, l) = ([0.0, -87.33, -87.33, 0.0], [1.0; 4]);
+    let o = [vec![0.0; 16], vec![1e30; 32], vec![0.0; 16]].concat();
+    let partial = |part: usize| (m[part], l[part], o[part * 16..part * 16 + 16].to_vec());
+    let expected: Vec<f32> = [0, 2]
+        .into_iter()
+        .map(|part| reference::merge(partial(part), partial(part + 1)))
+        .flat_map(|(_, l, o)| o.into_iter().map(move |o| o / l))
+        .collect();
+    let values = vec![
+        in_f32(&m),
+        in_f32(&l),
+        in_f32(&o),
+        in_u32(&[300, 511]),
+        out_f32(&expected),
+        Value::U32(16),
+        Value::U32(0),
+        Value::U32(2),
+    ];
+    let shape = Shape {
+        rows: 2,
+        heads: 1,
+        positions: 512,
+        ..Shape::default()
+    };
+    Case::new("attention_merge", "weights at the limit", shape, values)
 }
 
 fn gcd(a: usize, b: usize) -> usize {

@@ -13,7 +13,7 @@ pub(crate) fn cases() -> Vec<Case> {
     for blocks in [1, 8, 9, 40] {
         out.push(quantise(32, blocks));
     }
-    for blocks in [1, 8, 11] {
+    for blocks in [1, 8, 39] {
         out.push(quantise(256, blocks));
     }
     for n in [1, 255, 256, 700] {
@@ -76,6 +76,12 @@ fn quantise(block: usize, blocks: usize) -> Case {
         x[2 * block..3 * block].fill(-f32::from_bits(27 << 23));
         x[3 * block..4 * block].fill(-0.0);
         x[4 * block] = f32::MAX;
+        // The greatest magnitude anywhere, of either sign.
+        for (i, block) in x.chunks_mut(block).enumerate().skip(5) {
+            let at = i * 37 % block.len();
+            block.fill_with(|| random.float());
+            block[at] = if i % 3 == 0 { -4.0 } else { 4.0 };
+        }
     }
     let (q, d, sums) = quantised(&x, block);
     let shape = Shape {

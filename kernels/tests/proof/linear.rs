@@ -14,26 +14,30 @@ pub(crate) fn cases() -> Vec<Case> {
         let block = format.block_len();
         // Three segments, the last one as long as leaves most of an unrolled loop's remainder.
         let ragged = 1024 + if block == 256 { 256 } else { 7 * block };
-        for (outputs, inputs, rows) in [
+        let shapes = [
             (1, block, 1),
             (17, 512 + block, 2),
             (16, if block == 1 { 45 } else { 7 * block }, 3),
             (3, 512 * 9 + block, 1),
             (2, ragged, 2),
-            (1, 512 * 3 + block, 1),
-        ] {
-            out.push(case(format, 1, outputs, inputs, rows));
-        }
-        for (outputs, inputs, rows) in [
-            (16, block, 8),
+            (17, 1024, 1),
+            (2, 512, 1),
+            (2, 512 * 3 + block, 1),
+            (2, 512 * 4 + block, 1),
+            (2, if block == 1 { 8 } else { 4 * block }, 1),
+        ];
+        out.extend(shapes.map(|(outputs, inputs, rows)| case(format, 1, outputs, inputs, rows)));
+        let shapes = [
+            (17, block, 9),
             (17, 512 + block, 9),
-            (5, 1024, 3),
-            (2, 512 * 9 + block, 1),
+            (17, 1024, 3),
+            (16, 512 * 9 + block, 8),
             (2, ragged, 2),
-            (1, 512 * 3 + block, 1),
-        ] {
-            out.push(case(format, 8, outputs, inputs, rows));
-        }
+            (2, 512, 1),
+            (2, 512 * 3 + block, 1),
+            (2, 512 * 4 + block, 1),
+        ];
+        out.extend(shapes.map(|(outputs, inputs, rows)| case(format, 8, outputs, inputs, rows)));
     }
     out
 }
@@ -42,7 +46,12 @@ fn case(format: Format, at_once: u32, outputs: usize, inputs: usize, rows: usize
     let seed = (outputs * 31 + inputs * 7 + rows) as u64;
     let weights = Weights::random(format, outputs, inputs, seed);
     let mut random = Random::new(seed + 1);
-    let x = random.activations(rows * inputs);
+    let mut x = random.activations(rows * inputs);
+    // The last elements count: they are all that some segments have.
+    for row in x.chunks_mut(inputs) {
+        let tail = inputs.saturating_sub(32);
+        row[tail..].fill_with(|| random.float());
+    }
     let expected: Vec<f32> = x
         .chunks(inputs)
         .flat_map(|x| {
