@@ -72,6 +72,19 @@ fn requests_with_different_salts_share_nothing() {
 }
 
 #[test]
+fn a_block_is_found_only_behind_the_same_beginning() {
+    // The second blocks are equal, the first ones are not.
+    let prompt =
+        |first: u32| -> Arc<[u32]> { (0..40).map(|p| if p < 16 { first } else { p }).collect() };
+    let mut load = vec![request(1, 40, 6), request(20, 40, 6)];
+    load[0].prompt = Some(prompt(7));
+    load[1].prompt = Some(prompt(8));
+    let run = run(caching(), load);
+    assert_eq!(run.release(1).cached_tokens, 0);
+    run.assert_answer(1);
+}
+
+#[test]
 fn without_the_flag_nothing_is_kept() {
     let run = run(config(), twins(20, 64));
     assert_eq!(run.release(1).cached_tokens, 0);

@@ -54,7 +54,9 @@ fn json_schema(schema: Value) -> TopLevelGrammar {
     if let Value::Object(options) = options
         && !options.contains_key("whitespace_flexible")
     {
-        options.entry("whitespace_pattern").or_insert_with(|| WHITE_SPACE.into());
+        options
+            .entry("whitespace_pattern")
+            .or_insert_with(|| WHITE_SPACE.into());
     }
     TopLevelGrammar::from_json_schema(Value::Object(map))
 }
