@@ -108,7 +108,7 @@ pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError>
 }
 
 /// The limits, with every default filled in.
-fn settle(args: &EngineArgs, model: &ModelConfig) -> SchedulerConfig {
+pub(crate) fn settle(args: &EngineArgs, model: &ModelConfig) -> SchedulerConfig {
     let max_model_len = args
         .max_model_len
         .unwrap_or(model.context_length.min(DEFAULT_MAX_MODEL_LEN));
@@ -141,7 +141,8 @@ fn default_blocks(args: &EngineArgs, model: &ModelConfig, max_model_len: u32) ->
     u32::try_from(wanted.min(affordable.max(per_sequence))).unwrap_or(u32::MAX)
 }
 
-fn model_options(args: &EngineArgs, config: &SchedulerConfig) -> ModelOptions {
+/// How the model is loaded for these limits.
+pub(crate) fn model_options(args: &EngineArgs, config: &SchedulerConfig) -> ModelOptions {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     ModelOptions {
         threads: args.threads.unwrap_or(processors),
