@@ -6,16 +6,22 @@
 
 mod check;
 mod drive;
+mod loads;
 mod model;
 mod random;
+mod recorded;
+mod summary;
 mod swarm;
 mod verify;
 mod workload;
 
 pub use check::{Checker, Violation};
 pub use drive::{Outcome, Simulation};
+pub use loads::{LOADS, load};
 pub use model::{FakeModel, Oracle, expected_token};
 pub use random::Random;
+pub use recorded::recorded_load;
+pub use summary::{Summary, summarize, table};
 pub use swarm::swarm;
 pub use verify::{Coverage, Failure, verify, verify_seed};
 pub use workload::{SimulatedRequest, Workload};
