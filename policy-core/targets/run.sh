@@ -71,6 +71,10 @@ linker=$(rustc --print sysroot)/lib/rustlib/$(rustc --print host-tuple)/bin/rust
 [ -x "$linker" ] || fail "missing: rust-lld, the linker that comes with the toolchain, looked for at $linker"
 install_missing
 
+step "style"
+cargo fmt --all --check || fail "not formatted: cargo fmt --all --manifest-path policy-core/targets/Cargo.toml"
+cargo clippy --locked --quiet --release -p native -p no-panic -- -D warnings || fail "clippy has something to say"
+
 step "the host's decisions"
 cargo run --locked --quiet --release -p native >"$CARGO_TARGET_DIR/host.txt"
 compare host

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use lockstep::batch::TokenId;
 use lockstep::http::text::{ChatPrompt, TextError, TextModel, TokenizerInfo};
-use lockstep::intake::{Door, EngineState, Submission};
+use lockstep::intake::{Door, EngineState, Message, Submission};
 use lockstep::request::{
     Event, Failure, FinishReason, PositionLogprobs, Request, RequestId, StopCause, TokenEvent,
     TokenLogprob, Usage,
@@ -70,18 +70,26 @@ pub(super) async fn perform(mut door: Door, director: Director, stage: Stage) {
     door.set_state(EngineState::Ready);
     let mut number = 0;
     let mut playing = tokio::task::JoinSet::new();
-    while let Some(submission) = door.submissions.recv().await {
-        check(&submission.request);
-        let script = director(&submission.request);
-        stage
-            .log
-            .lock()
-            .unwrap()
-            .requests
-            .push(submission.request.clone());
-        let id = RequestId::new(number);
-        number += 1;
-        playing.spawn(play(submission, id, script, stage.clone()));
+    while let Some(message) = door.messages.recv().await {
+        let Message::Submit(choices) = message else {
+            continue;
+        };
+        let prompt = choices.first().map(|first| first.request.prompt.clone());
+        for submission in choices {
+            assert_eq!(Some(&submission.request.prompt), prompt.as_ref());
+            check(&submission.request);
+            let script = director(&submission.request);
+            let mut log = stage.log.lock().unwrap();
+            log.requests.push(submission.request.clone());
+            drop(log);
+            playing.spawn(play(
+                submission,
+                RequestId::new(number),
+                script,
+                stage.clone(),
+            ));
+            number += 1;
+        }
     }
     door.set_state(EngineState::Dead);
     playing.join_all().await;

@@ -41,7 +41,8 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let server = Arc::clone(&call.server);
     let mut request = ChatRequest::read(&body, server.bounds())?;
     prepare::check_model(&server, request.common.model.as_deref())?;
-    let shown = shown(&request)?;
+    refuse_forced_tools(&request)?;
+    let shown = shown(&request);
     // Some formats mark a call by control tokens, which the parser has to see.
     request.common.skip_special_tokens &= shown.tools.is_none();
     prepare::refuse_constraint(request.constraint)?;
@@ -78,16 +79,21 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     format.whole(answers, &generation)
 }
 
-fn shown(request: &ChatRequest) -> Result<Shown, ApiError> {
-    if matches!(
-        request.tool_choice,
-        ToolChoice::Required | ToolChoice::Named(_)
-    ) {
-        return Err(ApiError::unsupported(
+/// A call that must be made needs a constraint on the answer.
+///
+/// # Errors
+/// 400 where the choice of tools is not the model's own.
+pub(super) fn refuse_forced_tools(request: &ChatRequest) -> Result<(), ApiError> {
+    match request.tool_choice {
+        ToolChoice::None | ToolChoice::Auto => Ok(()),
+        ToolChoice::Required | ToolChoice::Named(_) => Err(ApiError::unsupported(
             "tool_choice",
             "tool_choice other than none and auto needs structured output, which is not supported by this version of the server",
-        ));
+        )),
     }
+}
+
+fn shown(request: &ChatRequest) -> Shown {
     let last = request
         .prompt
         .messages
@@ -95,14 +101,14 @@ fn shown(request: &ChatRequest) -> Result<Shown, ApiError> {
         .and_then(|message| message.get("content"));
     let last = last.and_then(serde_json::Value::as_str);
     let echo = request.echo && request.prompt.continue_final_message;
-    Ok(Shown {
+    Shown {
         logprobs: request.logprobs.is_some(),
         usage: request.common.include_usage,
         token_ids: request.common.return_token_ids,
         tokens_as_ids: request.common.tokens_as_ids,
         tools: (request.tool_choice == ToolChoice::Auto).then(|| request.tool_names()),
         echo: last.filter(|_| echo).map(str::to_owned),
-    })
+    }
 }
 
 /// Writes chat answers, whole or in chunks.

@@ -39,6 +39,7 @@ mod models;
 mod ops;
 mod prepare;
 mod probes;
+mod responses;
 mod router;
 mod seeds;
 mod server;

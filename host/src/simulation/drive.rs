@@ -16,6 +16,8 @@ use crate::scheduler::{
 pub struct Outcome {
     /// Its answer, token by token.
     pub tokens: Vec<TokenId>,
+    /// The step in which it arrived.
+    pub arrived_step: Option<u64>,
     /// The step of its first admission.
     pub first_admitted_step: Option<u64>,
     /// The step that released it, and how.
@@ -99,9 +101,14 @@ impl Simulation {
         self.step
     }
 
+    /// Whether every request has arrived.
+    pub fn has_arrived(&self) -> bool {
+        self.arrived == self.workload.requests.len()
+    }
+
     /// Whether every request has arrived and ended.
     pub fn is_done(&self) -> bool {
-        self.arrived == self.workload.requests.len() && self.scheduler.is_idle()
+        self.has_arrived() && self.scheduler.is_idle()
     }
 
     /// Steps until the next arrival, cancel or expiry, where nothing is live, are left out.
@@ -163,6 +170,9 @@ impl Simulation {
 
     fn carry_out(&mut self) {
         let step = self.plan.step;
+        for arrival in &self.inputs.arrivals {
+            self.outcomes[place(arrival.request)].arrived_step = Some(step);
+        }
         for release in &self.plan.releases {
             self.outcomes[place(release.request)].released = Some((step, *release));
         }

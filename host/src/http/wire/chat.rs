@@ -58,7 +58,11 @@ impl ChatRequest {
         self.prompt.tools.iter().filter_map(name).collect()
     }
 
-    fn take(fields: &mut Fields, bounds: Bounds<'_>) -> Result<Self, ApiError> {
+    /// Takes the fields of a body; those that are left are unknown.
+    ///
+    /// # Errors
+    /// 400 with the path of the field at fault.
+    pub(in crate::http) fn take(fields: &mut Fields, bounds: Bounds<'_>) -> Result<Self, ApiError> {
         let limits = bounds.limits;
         let items = fields::list(
             fields.required("messages")?,

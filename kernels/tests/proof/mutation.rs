@@ -1,0 +1,262 @@
+//! The proof's own proof: bugs planted in the shipped PTX, each of which a case has to catch.
+//!
+//! A mutation changes one instruction. One that no case catches is either a hole in the cases or a
+//! change that cannot show; [`HARMLESS`] names the latter, each with its reason.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use lockstep_kernels::{KERNELS, Kernel};
+use ptx_interpreter::{Module, Order};
+
+use crate::case::{self, Case};
+use crate::cases_of;
+
+/// Mutations that cannot change a result: what the kernel's entry and the line contain, and why.
+const HARMLESS: &[(&str, &str, &str)] = &[];
+
+/// One planted bug.
+struct Mutation {
+    class: &'static str,
+    line: usize,
+    before: String,
+    after: String,
+}
+
+/// The bugs that can be planted in one line.
+fn plant(line: &str) -> Vec<(&'static str, String)> {
+    let mut out = Vec::new();
+    let code = line.trim_start();
+    if code.starts_with("bar.sync") {
+        out.push(("barrier", String::new()));
+    }
+    if code.starts_with("cp.async.") && !code.contains('[') {
+        out.push(("wait", String::new()));
+    }
+    for (from, to) in [
+        ("setp.lt.", "setp.le."),
+        ("setp.le.", "setp.lt."),
+        ("setp.gt.", "setp.ge."),
+        ("setp.ge.", "setp.gt."),
+        ("setp.geu.", "setp.ltu."),
+        ("setp.eq.", "setp.ne."),
+        ("setp.ne.", "setp.eq."),
+        ("min.u32", "max.u32"),
+        ("max.u32", "min.u32"),
+    ] {
+        if code.starts_with(from) {
+            out.push(("bound", line.replacen(from, to, 1)));
+        }
+    }
+    if code.starts_with("@%p") || code.starts_with("@!%p") {
+        let negated = if code.starts_with("@!") {
+            line.replacen("@!", "@", 1)
+        } else {
+            line.replacen('@', "@!", 1)
+        };
+        out.push(("bound", negated));
+    }
+    out.extend(shifted_index(line).map(|after| ("index", after)));
+    out.extend(
+        wrong_shuffle(line)
+            .into_iter()
+            .map(|after| ("shuffle", after)),
+    );
+    out.extend(wrong_arithmetic(line).map(|after| ("arithmetic", after)));
+    out
+}
+
+/// A load or store one element further on; a constant one greater.
+fn shifted_index(line: &str) -> Option<String> {
+    let code = line.trim_start();
+    let is_access = [
+        "ld.global",
+        "st.global",
+        "ld.shared",
+        "st.shared",
+        "cp.async.c",
+    ];
+    if is_access.iter().any(|name| code.starts_with(name)) {
+        let opcode = code.split_whitespace().next()?;
+        let bits: u32 = opcode.rsplit('.').next()?.get(1..)?.parse().ok()?;
+        let lanes = if opcode.contains(".v4") {
+            4
+        } else if opcode.contains(".v2") {
+            2
+        } else {
+            1
+        };
+        let end = line.find(']')?;
+        return Some(
+            format!("{}+{}{}", &line[..end], bits / 8 * lanes, &line[end..]).replace(
+                // Two offsets are not PTX: they are added here.
+                "++", "+",
+            ),
+        )
+        .map(|text| join_offsets(&text));
+    }
+    let constant = [
+        "add.s32",
+        "add.s64",
+        "mul.wide.u32",
+        "shl.b32",
+        "shl.b64",
+        "shr.u32",
+    ];
+    if constant.iter().any(|name| code.starts_with(name)) {
+        let (head, last) = line.rsplit_once(", ")?;
+        let value: i64 = last.trim_end_matches(';').parse().ok()?;
+        return Some(format!("{head}, {};", value + 1));
+    }
+    None
+}
+
+/// `[%rd1+8+4]` as `[%rd1+12]`.
+fn join_offsets(text: &str) -> String {
+    let (Some(start), Some(end)) = (text.find('['), text.find(']')) else {
+        return text.to_owned();
+    };
+    let mut parts = text[start + 1..end].split('+');
+    let base = parts.next().unwrap_or_default();
+    let offset: i64 = parts.filter_map(|part| part.parse::<i64>().ok()).sum();
+    format!("{}[{base}+{offset}{}", &text[..start], &text[end..])
+}
+
+/// A shuffle that goes nowhere.
+fn wrong_shuffle(line: &str) -> Option<String> {
+    if !line.trim_start().starts_with("shfl.sync") {
+        return None;
+    }
+    let mut operands: Vec<&str> = line.split(", ").collect();
+    *operands.get_mut(2)? = "0";
+    Some(operands.join(", "))
+}
+
+/// One operation in place of another.
+fn wrong_arithmetic(line: &str) -> Option<String> {
+    for (from, to) in [
+        ("add.rn.f32", "sub.rn.f32"),
+        ("sub.rn.f32", "add.rn.f32"),
+        ("mul.rn.f32", "add.rn.f32"),
+        ("div.rn.f32", "mul.rn.f32"),
+        ("max.f32", "min.f32"),
+        ("min.s32", "max.s32"),
+        ("max.s32", "min.s32"),
+        ("cvt.rni.", "cvt.rzi."),
+        ("sqrt.rn.f32", "abs.f32"),
+        ("neg.f32", "abs.f32"),
+        ("sub.s32", "add.s32"),
+        ("mul.lo.s32", "add.s32"),
+        ("or.b32", "and.b32"),
+        ("xor.b32", "or.b32"),
+        ("abs.f32", "neg.f32"),
+    ] {
+        if line.trim_start().starts_with(from) {
+            return Some(line.replacen(from, to, 1));
+        }
+    }
+    let fused = line.trim_start().starts_with("fma.rn.f32") || line.contains("dp4a.s32.s32");
+    if fused {
+        // The last source becomes the first one.
+        let (head, _) = line.rsplit_once(", ")?;
+        let first = head.split(", ").nth(1)?;
+        return Some(format!("{head}, {first};"));
+    }
+    None
+}
+
+fn mutations(text: &str) -> Vec<Mutation> {
+    let lines = text.lines().enumerate();
+    let planted = lines.flat_map(|(line, before)| {
+        plant(before)
+            .into_iter()
+            .map(move |(class, after)| Mutation {
+                class,
+                line,
+                before: before.trim().to_owned(),
+                after,
+            })
+    });
+    planted.collect()
+}
+
+fn caught(text: &str, mutation: &Mutation, cases: &[Case]) -> bool {
+    let lines = text.lines().enumerate();
+    let changed: Vec<&str> = lines
+        .map(|(line, before)| {
+            if line == mutation.line {
+                &mutation.after
+            } else {
+                before
+            }
+        })
+        .collect();
+    let changed = changed.join("\n");
+    let module = Module::parse(&changed)
+        .unwrap_or_else(|error| panic!("{} is no PTX: {error}", mutation.after));
+    let fails = |order| cases.iter().any(|case| case.check(&module, order).is_err());
+    fails(Order::Ascending) || fails(Order::Descending)
+}
+
+fn is_harmless(kernel: &Kernel, mutation: &Mutation) -> bool {
+    HARMLESS
+        .iter()
+        .any(|(entry, line, _)| kernel.entry.contains(entry) && mutation.before.contains(line))
+}
+
+/// The mutations of a kernel that no case catches, and how many there are.
+fn survivors(kernel: &Kernel) -> (Vec<String>, usize) {
+    let text = case::entry_text(kernel);
+    let cases = cases_of(kernel.entry);
+    let mutations = mutations(&text);
+    let survive =
+        |mutation: &&Mutation| !caught(&text, mutation, &cases) && !is_harmless(kernel, mutation);
+    let describe = |mutation: &Mutation| {
+        let Mutation {
+            class,
+            line,
+            before,
+            after,
+        } = mutation;
+        format!(
+            "{} {class} {line}: {before} => {}",
+            kernel.entry,
+            after.trim()
+        )
+    };
+    (
+        mutations.iter().filter(survive).map(describe).collect(),
+        mutations.len(),
+    )
+}
+
+#[test]
+fn every_planted_bug_is_caught() {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut found = (Vec::new(), 0);
+        while let Some(kernel) = KERNELS.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (survivors, count) = survivors(kernel);
+            found.0.extend(survivors);
+            found.1 += count;
+        }
+        found
+    };
+    let (mut survivors, mut count) = (Vec::new(), 0);
+    thread::scope(|scope| {
+        let workers = [scope.spawn(work), scope.spawn(work)];
+        for worker in workers {
+            let found = worker.join().expect("a worker does not panic");
+            survivors.extend(found.0);
+            count += found.1;
+        }
+    });
+    survivors.sort();
+    println!("{count} bugs planted");
+    assert!(
+        survivors.is_empty(),
+        "{} not caught:\n{}",
+        survivors.len(),
+        survivors.join("\n")
+    );
+}
