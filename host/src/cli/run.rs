@@ -188,6 +188,7 @@ impl<'a> Chat<'a> {
             timeout: None,
             queue_timeout: None,
             skip_special_tokens: true,
+            matcher: None,
         }
     }
 }

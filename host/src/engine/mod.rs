@@ -278,7 +278,7 @@ fn arrival(id: RequestId, sibling_of: Option<RequestId>, submission: &Submission
         priority: request.priority,
         prompt: Arc::clone(&request.prompt),
         max_tokens: request.stop.max_tokens,
-        structured: false,
+        structured: request.matcher.is_some(),
         cache_salt: cache_salt(id, submission),
         sibling_of,
         parameters: Some(Arc::new(Parameters {

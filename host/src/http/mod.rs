@@ -19,6 +19,7 @@
 use std::sync::Arc;
 
 use crate::intake::Intake;
+use crate::structured::Grammars;
 
 mod account;
 mod auth;
@@ -68,6 +69,8 @@ pub struct App {
     pub model: ModelCard,
     /// Its tokenizer and chat template.
     pub text: Arc<dyn text::TextModel>,
+    /// Compiles constraints on answers; without it requests that have one are refused.
+    pub grammars: Option<Arc<Grammars>>,
     /// What clients may take up.
     pub limits: HttpLimits,
     /// The keys that open the API.

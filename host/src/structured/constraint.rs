@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// White space between the parts of JSON: some, but never without end.
-const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,40}";
+const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,20}";
 
 /// A constraint on the text of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,7 +54,9 @@ fn json_schema(schema: Value) -> TopLevelGrammar {
     if let Value::Object(options) = options
         && !options.contains_key("whitespace_flexible")
     {
-        options.entry("whitespace_pattern").or_insert_with(|| WHITE_SPACE.into());
+        options
+            .entry("whitespace_pattern")
+            .or_insert_with(|| WHITE_SPACE.into());
     }
     TopLevelGrammar::from_json_schema(Value::Object(map))
 }

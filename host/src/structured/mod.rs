@@ -191,7 +191,11 @@ fn environment(tokenizer: &Tokenizer) -> Result<TokEnv, GrammarError> {
     let words: Vec<Vec<u8>> = (0..size).map(word).collect();
     let trie = TokTrie::from(&TokRxInfo::new(size, end), &words);
     let known: Vec<TokenId> = ends.iter().copied().filter(|&id| id < size).collect();
-    let trie = if known.is_empty() { trie } else { trie.with_eos_tokens(&known) };
+    let trie = if known.is_empty() {
+        trie
+    } else {
+        trie.with_eos_tokens(&known)
+    };
     Ok(Arc::new(ApproximateTokEnv::new(trie)))
 }
 
@@ -206,5 +210,10 @@ fn step(error: impl fmt::Display) -> GrammarError {
 /// The library's own words, without the lines in which it points into the grammar.
 fn one_line(error: &dyn fmt::Display) -> String {
     let text = error.to_string();
-    text.lines().next().unwrap_or("no reason given").chars().take(300).collect()
+    text.lines()
+        .next()
+        .unwrap_or("no reason given")
+        .chars()
+        .take(300)
+        .collect()
 }
