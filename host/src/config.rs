@@ -1,1 +1,85 @@
-//! The configuration, parsed and checked in one step.
+//! The engine's configuration: flags and environment variables, parsed and checked in one step.
+
+use std::path::PathBuf;
+
+use policy_core::PreemptionPolicy;
+
+use crate::journal::{JournalContent, JournalSync};
+use crate::model::KvDtype;
+
+/// The context that is used where neither `--max-model-len` nor the model asks for less, in tokens.
+pub const DEFAULT_MAX_MODEL_LEN: u32 = 8192;
+
+/// The KV memory that `--num-blocks` is derived from where it is not given, in bytes.
+pub const DEFAULT_KV_CACHE_BYTES: u64 = 1 << 30;
+
+/// The flags that every command with an engine takes.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EngineArgs {
+    /// The model: an alias that was pulled, a path, or `org/name[:quant|file]` in the Hugging Face cache
+    #[arg(long, env = "LOCKSTEP_MODEL")]
+    pub model: String,
+    /// The most sequences that run at once (seats)
+    #[arg(long, env = "LOCKSTEP_MAX_NUM_SEQS", default_value_t = 32)]
+    pub max_num_seqs: u32,
+    /// The most tokens of prompt and answer together [default: the model's context, at most 8192]
+    #[arg(long, env = "LOCKSTEP_MAX_MODEL_LEN")]
+    pub max_model_len: Option<u32>,
+    /// The most tokens computed in one step
+    #[arg(long, env = "LOCKSTEP_MAX_NUM_BATCHED_TOKENS", default_value_t = 256)]
+    pub max_num_batched_tokens: u32,
+    /// The most tokens of one prompt computed in one step
+    #[arg(long, env = "LOCKSTEP_MAX_CHUNK_TOKENS", default_value_t = 128)]
+    pub max_chunk_tokens: u32,
+    /// Tokens per KV block, a multiple of 16
+    #[arg(long, env = "LOCKSTEP_BLOCK_SIZE", default_value_t = 16)]
+    pub block_size: u32,
+    /// KV blocks in the pool [default: what full seats need, at most 1 GiB]
+    #[arg(long, env = "LOCKSTEP_NUM_BLOCKS")]
+    pub num_blocks: Option<u32>,
+    /// Computes every prompt anew instead of finding what is known of it by content
+    #[arg(long, env = "LOCKSTEP_NO_ENABLE_PREFIX_CACHING")]
+    pub no_enable_prefix_caching: bool,
+    /// How the victim of a preemption is chosen: `longest-first` or `lowest-priority`
+    #[arg(
+        long,
+        env = "LOCKSTEP_PREEMPTION_POLICY",
+        default_value = "longest-first"
+    )]
+    pub preemption_policy: PreemptionPolicy,
+    /// Steps by which each class below High counts as arrived later; 0 orders by class alone
+    #[arg(long, env = "LOCKSTEP_PRIORITY_AGING_STEPS", default_value_t = 0)]
+    pub priority_aging_steps: u32,
+    /// Seeds the seeds of requests that bring none
+    #[arg(long, env = "LOCKSTEP_SEED", default_value_t = 0)]
+    pub seed: u64,
+    /// Threads that compute [default: the processors that this process may use]
+    #[arg(long, env = "LOCKSTEP_THREADS")]
+    pub threads: Option<usize>,
+    /// How keys and values are stored: `f16` or `f32`
+    #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE", default_value_t)]
+    pub kv_cache_dtype: KvDtype,
+    /// Requests that may wait for their first seat
+    #[arg(long, env = "LOCKSTEP_MAX_WAITING", default_value_t = 1024)]
+    pub max_waiting: usize,
+    /// Writes every step's inputs and plan to this file
+    #[arg(long, env = "LOCKSTEP_JOURNAL")]
+    pub journal: Option<PathBuf>,
+    /// When records reach the disk: `none`, `step`, or a number of steps
+    #[arg(long, env = "LOCKSTEP_JOURNAL_SYNC", default_value = "none")]
+    pub journal_sync: JournalSync,
+    /// What is recorded of prompts and answers
+    #[arg(long, env = "LOCKSTEP_JOURNAL_CONTENT", value_enum, default_value_t)]
+    pub journal_content: JournalContent,
+}
+
+impl EngineArgs {
+    /// The arguments of an engine for `model` with every default, as if no flag had been given.
+    pub fn for_model(model: &str) -> Self {
+        use clap::FromArgMatches;
+        let command = <Self as clap::Args>::augment_args(clap::Command::new("lockstep"));
+        let matches = command.get_matches_from(["lockstep", "--model", model]);
+        // The flags parse by themselves: every other argument has a default.
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}

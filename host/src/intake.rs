@@ -84,6 +84,15 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+/// What passes the door.
+#[derive(Debug)]
+pub enum Message {
+    /// The choices of one request: all of one prompt, class and salt.
+    Submit(Vec<Submission>),
+    /// The state has changed: look at it.
+    Wake,
+}
+
 /// A request on its way to the engine.
 #[derive(Debug)]
 pub struct Submission {
@@ -91,7 +100,7 @@ pub struct Submission {
     pub request: Request,
     /// Where its events go; holds every event that it can have.
     pub events: mpsc::Sender<Event>,
-    /// When it passed the door, for metrics.
+    /// When it passed the door, for metrics and timeouts.
     pub submitted: Moment,
     /// Its place among the waiting; dropped at first admission or at the end.
     pub permit: OwnedSemaphorePermit,
@@ -119,7 +128,7 @@ struct Shared {
 /// The door, on the side of the HTTP tasks. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Intake {
-    sender: mpsc::Sender<Submission>,
+    sender: mpsc::Sender<Message>,
     permits: Arc<Semaphore>,
     limits: IntakeLimits,
     shared: Arc<Shared>,
@@ -128,14 +137,15 @@ pub struct Intake {
 /// The door, on the side of the engine.
 #[derive(Debug)]
 pub struct Door {
-    /// Requests in the order in which they passed.
-    pub submissions: mpsc::Receiver<Submission>,
+    /// What passed, in order.
+    pub messages: mpsc::Receiver<Message>,
     shared: Arc<Shared>,
 }
 
 /// The two sides of a door with these limits.
 pub fn door(limits: IntakeLimits) -> (Intake, Door) {
-    let (sender, submissions) = mpsc::channel(limits.max_waiting.max(1));
+    // One place more than permits, so that a wake finds room.
+    let (sender, messages) = mpsc::channel(limits.max_waiting + 1);
     let shared = Arc::new(Shared {
         state: AtomicU8::new(EngineState::Loading as u8),
         abort: AtomicBool::new(false),
@@ -148,10 +158,7 @@ pub fn door(limits: IntakeLimits) -> (Intake, Door) {
             limits,
             shared: Arc::clone(&shared),
         },
-        Door {
-            submissions,
-            shared,
-        },
+        Door { messages, shared },
     )
 }
 
@@ -162,7 +169,23 @@ impl Intake {
     /// # Errors
     /// A [`Refusal`] that says what was wrong; nothing reached the engine.
     pub fn submit(&self, request: Request) -> Result<mpsc::Receiver<Event>, Refusal> {
-        self.check(&request)?;
+        let mut receivers = self.submit_choices(vec![request])?;
+        receivers.pop().ok_or(Refusal::EngineDead)
+    }
+
+    /// Hands over the choices of one request, which must have one prompt, class and salt: the
+    /// prompt is computed once. One receiver per choice, in order; each takes a place among the
+    /// waiting.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that says what was wrong; nothing reached the engine.
+    pub fn submit_choices(
+        &self,
+        requests: Vec<Request>,
+    ) -> Result<Vec<mpsc::Receiver<Event>>, Refusal> {
+        requests
+            .iter()
+            .try_for_each(|request| self.check(request))?;
         match self.state() {
             EngineState::Dead => return Err(Refusal::EngineDead),
             EngineState::Draining => return Err(Refusal::Draining),
@@ -171,24 +194,29 @@ impl Intake {
         let full = Refusal::QueueFull {
             max_waiting: self.limits.max_waiting,
         };
-        let permit = Arc::clone(&self.permits)
-            .try_acquire_owned()
-            .map_err(|_| full.clone())?;
-        // Accepted, Started, one event per token, and the terminal one.
-        let (events, receiver) = mpsc::channel(request.stop.max_tokens as usize + 3);
-        let submission = Submission {
-            request,
-            events,
-            submitted: clock::now(),
-            permit,
-        };
+        let mut submissions = Vec::with_capacity(requests.len());
+        let mut receivers = Vec::with_capacity(requests.len());
+        for request in requests {
+            let permit = Arc::clone(&self.permits)
+                .try_acquire_owned()
+                .map_err(|_| full.clone())?;
+            // Accepted, Started, one event per token, and the terminal one.
+            let (events, receiver) = mpsc::channel(request.stop.max_tokens as usize + 3);
+            submissions.push(Submission {
+                request,
+                events,
+                submitted: clock::now(),
+                permit,
+            });
+            receivers.push(receiver);
+        }
         self.sender
-            .try_send(submission)
+            .try_send(Message::Submit(submissions))
             .map_err(|error| match error {
                 mpsc::error::TrySendError::Full(_) => full,
                 mpsc::error::TrySendError::Closed(_) => Refusal::EngineDead,
             })?;
-        Ok(receiver)
+        Ok(receivers)
     }
 
     fn check(&self, request: &Request) -> Result<(), Refusal> {
@@ -239,12 +267,26 @@ impl Intake {
     /// Stops taking requests; the engine finishes those it has.
     pub fn drain(&self) {
         self.shared.advance_to(EngineState::Draining);
+        self.wake();
     }
 
     /// Ends what still runs with [`crate::request::Failure::ShuttingDown`] at the next step.
     pub fn abort(&self) {
-        self.drain();
         self.shared.abort.store(true, Ordering::Release);
+        self.drain();
+    }
+
+    /// An engine that waits at the door looks at the state; one that works does so at every step,
+    /// so a full door loses nothing.
+    fn wake(&self) {
+        let _ = self.sender.try_send(Message::Wake);
+    }
+
+    /// Requests that wait for their first seat, those that the engine has not yet seen included.
+    pub fn waiting(&self) -> usize {
+        self.limits
+            .max_waiting
+            .saturating_sub(self.permits.available_permits())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lockstep: an LLM serving engine whose every answer and every decision can be reproduced.
 //!
 //! The outside world is put in order at one door ([`intake`]) and written down ([`journal`]);
-//! everything behind that door is a function.
+//! everything behind that door is a function. `ARCHITECTURE.md` says where things live.
 
 pub mod backend;
 pub mod batch;
@@ -20,4 +20,6 @@ pub mod model;
 pub mod request;
 pub mod sampler;
 pub mod scheduler;
+pub mod simulation;
+pub mod start;
 pub mod tokenizer;

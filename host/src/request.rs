@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use policy_core::RequestPriority;
+use serde::{Deserialize, Serialize};
 
 use crate::batch::TokenId;
-use crate::clock::Moment;
 
 /// A request's number: its place in the order of arrival at the engine. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +32,7 @@ impl fmt::Display for RequestId {
 }
 
 /// How tokens are drawn from logits. Every step of it is a total order (numerics contract, rule 9).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingParams {
     /// Divides the logits; 0 is greedy. Finite, not negative.
     pub temperature: f32,
@@ -76,7 +77,7 @@ impl Default for SamplingParams {
 }
 
 /// When an answer ends.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopConditions {
     /// The most tokens to generate; 0 only scores the prompt.
     pub max_tokens: u32,
@@ -109,8 +110,11 @@ pub struct Request {
     pub prompt_logprobs: Option<u32>,
     /// Separates prefix caches: requests with different salts share nothing.
     pub cache_salt: Option<Arc<str>>,
-    /// When it fails if it has not ended; its expiry is a recorded input.
-    pub deadline: Option<Moment>,
+    /// How long after it passed the door it fails if it has not ended; the expiry is a recorded
+    /// input.
+    pub timeout: Option<Duration>,
+    /// The same, if it has no first seat by then.
+    pub queue_timeout: Option<Duration>,
     /// Whether special tokens are left out of the text.
     pub skip_special_tokens: bool,
 }

@@ -145,14 +145,12 @@ attention_split(const float* __restrict__ q, const T* __restrict__ keys,
   }
   __syncthreads();
 
+  // A masked position's weight is +0, exp's value for -infinity: adding it changes no sum.
   float lane = 0.0f;
   if (threadIdx.x < ROW_LANES) {
 #pragma unroll
-    for (unsigned turn = 0; turn < SPLIT / ROW_LANES; turn++) {
-      uint32_t i = threadIdx.x + turn * ROW_LANES;
-      if (start + i >= first && start + i < end) {
-        lane = __fadd_rn(lane, weight[i]);
-      }
+    for (unsigned i = 0; i < SPLIT; i += ROW_LANES) {
+      lane = __fadd_rn(lane, weight[threadIdx.x + i]);
     }
   }
   float sum = fold_row_lanes(lane, scratch);

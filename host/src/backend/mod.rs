@@ -1,1 +1,11 @@
 //! The backends: memory and arithmetic.
+//!
+//! [`reference`](mod@reference) is the numerics contract as plain scalar code; [`cpu`] computes the same bits fast.
+
+pub mod cpu;
+pub mod decode;
+pub mod exp;
+mod isa;
+pub mod reference;
+
+pub use isa::Isa;

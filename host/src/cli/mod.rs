@@ -43,8 +43,14 @@ enum Command {
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("info")).init();
-    let result = match Cli::parse().command {
+    let cli = Cli::parse();
+    let level = if matches!(cli.command, Command::Serve(_)) {
+        "info"
+    } else {
+        "warn"
+    };
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
+    let result = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Run(args) => run::run(args),
         Command::Pull(args) => pull::run(args),

@@ -1,14 +1,148 @@
 //! `lockstep serve`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::CliError;
+use crate::clock;
+use crate::config::EngineArgs;
+use crate::http::{self, ApiKeys, App, HttpLimits, Listener, ModelCard, SeedSource};
+use crate::start::{Running, start};
 
 /// The arguments of `lockstep serve`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {}
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// The address to listen on
+    #[arg(long, env = "LOCKSTEP_HOST", default_value = "127.0.0.1")]
+    host: String,
+    /// The port to listen on; 0 takes a free one
+    #[arg(long, env = "LOCKSTEP_PORT", default_value_t = 8000)]
+    port: u16,
+    /// Listens on this Unix socket instead
+    #[arg(long, env = "LOCKSTEP_UDS")]
+    uds: Option<PathBuf>,
+    /// The names under which requests may ask for the model; the first is the answers' [default: `--model`]
+    #[arg(long, env = "LOCKSTEP_SERVED_MODEL_NAME", value_delimiter = ',')]
+    served_model_name: Vec<String>,
+    /// A key that opens the API; may be given several times
+    #[arg(
+        long,
+        env = "LOCKSTEP_API_KEY",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    api_key: Vec<String>,
+    /// A file of such keys, one a line
+    #[arg(long, env = "LOCKSTEP_API_KEY_FILE")]
+    api_key_file: Option<PathBuf>,
+    /// Length of an answer whose request names none [default: what the context leaves]
+    #[arg(long, env = "LOCKSTEP_DEFAULT_MAX_TOKENS")]
+    default_max_tokens: Option<u32>,
+    /// Seconds that running requests may take after a request to shut down
+    #[arg(long, env = "LOCKSTEP_DRAIN_TIMEOUT", default_value_t = 30)]
+    drain_timeout: u64,
+}
 
-/// Runs it.
-pub(super) fn run(_args: Args) -> Result<ExitCode, CliError> {
-    Err("not built yet".into())
+/// Serves until SIGINT or SIGTERM, then drains.
+pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
+    let name = args
+        .served_model_name
+        .first()
+        .unwrap_or(&args.engine.model)
+        .clone();
+    let started = clock::now();
+    let running = start(&args.engine, &name)?;
+    log::info!(
+        "{name} is loaded after {:.2} s",
+        started.elapsed().as_secs_f64()
+    );
+    let app = app(&args, name, &running)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(listen(&args, app, &running))?;
+    // Handlers that still hold the door would keep the engine waiting at it.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    running.intake.abort();
+    running.join()?;
+    log::info!("every stream has ended");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn listen(args: &Args, app: App, running: &Running) -> Result<(), CliError> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let shutdown = async move {
+        tokio::select! {
+            _ = interrupt.recv() => log::info!("SIGINT: draining"),
+            _ = terminate.recv() => log::info!("SIGTERM: draining"),
+            () = ended(running) => log::error!("the engine has ended: draining"),
+        }
+    };
+    let listener = match &args.uds {
+        Some(path) => {
+            log::info!("listening on {}", path.display());
+            Listener::Unix(UnixListener::bind(path)?)
+        }
+        None => {
+            let listener = TcpListener::bind((args.host.as_str(), args.port))
+                .await
+                .map_err(|error| {
+                    format!("cannot listen on {}:{}: {error}", args.host, args.port)
+                })?;
+            log::info!("listening on http://{}", listener.local_addr()?);
+            Listener::Tcp(listener)
+        }
+    };
+    http::serve(listener, app, shutdown).await?;
+    Ok(())
+}
+
+/// Resolves when the engine has failed: it ends by itself only then, or after a drain.
+async fn ended(running: &Running) {
+    while !running.has_ended() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn app(args: &Args, name: String, running: &Running) -> Result<App, CliError> {
+    let mut keys = ApiKeys::new(&args.api_key);
+    if let Some(path) = &args.api_key_file {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read --api-key-file {}: {error}", path.display()))?;
+        keys = ApiKeys::from_lines(&text);
+        keys.extend(&args.api_key);
+    }
+    let limits = HttpLimits {
+        drain_timeout: Duration::from_secs(args.drain_timeout),
+        default_max_tokens: args.default_max_tokens,
+        ..HttpLimits::default()
+    };
+    Ok(App {
+        intake: running.intake.clone(),
+        model: ModelCard {
+            id: name,
+            aliases: args.served_model_name.iter().skip(1).cloned().collect(),
+            created: clock::unix_seconds(),
+            root: running.path.display().to_string(),
+            max_model_len: running.config.max_model_len,
+            fingerprint: running.fingerprint.clone(),
+        },
+        text: Arc::clone(&running.text) as _,
+        limits,
+        keys,
+        metrics: Arc::clone(&running.metrics),
+        seeds: SeedSource::new(args.engine.seed),
+        cors: None,
+        debug: None,
+        config: serde_json::to_value(&running.config)?,
+    })
 }

@@ -132,7 +132,8 @@ type Setting = (&'static [u32], usize, usize, usize, usize, usize);
 const STALE_NAN: [u8; 2] = [0xff, 0xff];
 const STALE_HUGE: [u8; 2] = [0xff, 0x7b];
 
-const SETTINGS: [Setting; 8] = [
+const SETTINGS: [Setting; 9] = [
+    (&[599], 2, 1, 16, 16, 89),
     (&[1100, 800, 600, 300, 5], 1, 1, 16, 16, 0),
     (&[3, 4, 20, 771], 2, 1, 16, 16, 20),
     (&[0], 1, 1, 16, 16, 0),

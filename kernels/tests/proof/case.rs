@@ -60,6 +60,8 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) shape: Shape,
     pub(crate) values: Vec<Value>,
+    /// Warp instructions after which it counts as endless.
+    pub(crate) step_limit: u64,
 }
 
 impl Case {
@@ -93,6 +95,7 @@ impl Case {
             name: name.into(),
             shape,
             values,
+            step_limit: STEP_LIMIT,
         }
     }
 
@@ -125,7 +128,7 @@ impl Case {
         launch.grid = size.grid;
         launch.shared_bytes = size.shared_bytes as usize;
         launch.order = order;
-        launch.step_limit = STEP_LIMIT;
+        launch.step_limit = self.step_limit;
         let run: Result<Statistics, Fault> = module.run(self.kernel.entry, &launch, &mut memory);
         let statistics = run.map_err(|fault| fault.to_string())?;
         for (parameter, pointer, expected) in buffers {

@@ -1,0 +1,39 @@
+# Names for the commands that people and CI run. The work is done by cargo and the scripts in tests/.
+
+CACHE ?= $(or $(LOCKSTEP_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lockstep)
+VENV := $(CACHE)/venv
+MODEL ?= smollm2-135m
+ARGS ?=
+
+.PHONY: build serve test verify-fmt verify-clippy venv model clean
+
+build:
+	cargo build --release -p lockstep
+
+# Builds, fetches the model once, and serves it on 127.0.0.1:8000.
+serve: build
+	cargo run --release -q -p lockstep -- pull $(MODEL)
+	cargo run --release -q -p lockstep -- serve --model $(MODEL) $(ARGS)
+
+# Installs what the tests need (Python packages into $(VENV), the model into the cache) and runs them.
+test: venv model
+	LOCKSTEP_PYTHON=$(VENV)/bin/python cargo test --release --workspace
+
+venv: $(VENV)/.stamp
+
+$(VENV)/.stamp: tests/requirements.txt
+	python3 -m venv $(VENV)
+	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+model: build
+	cargo run --release -q -p lockstep -- pull $(MODEL)
+
+verify-fmt:
+	cargo fmt --all --check
+
+verify-clippy:
+	cargo clippy --release --workspace --all-targets -- -D warnings
+
+clean:
+	cargo clean

@@ -1,0 +1,268 @@
+//! The memory of the KV pool.
+//!
+//! In a block the keys of a head stand dimension by dimension, so that vector lanes run over
+//! positions; its values stand position by position, so that lanes run over dimensions.
+
+use std::io;
+use std::ops::Range;
+
+use half::f16;
+
+use super::memory::Bytes;
+use super::simd::Simd;
+
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KvDtype {
+    /// f16, rounded to nearest even.
+    #[default]
+    F16,
+    /// f32, as they are.
+    F32,
+}
+
+impl KvDtype {
+    /// Bytes of an element.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F16 => 2,
+            Self::F32 => 4,
+        }
+    }
+
+    /// Its name, as [`FromStr`](std::str::FromStr) reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::F32 => "f32",
+        }
+    }
+}
+
+impl std::fmt::Display for KvDtype {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for KvDtype {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "f16" => Ok(Self::F16),
+            "f32" => Ok(Self::F32),
+            _ => Err(format!("unknown KV cache type {text:?}: f16 or f32")),
+        }
+    }
+}
+
+/// The shape of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvShape {
+    /// Layers of the model.
+    pub layers: usize,
+    /// Heads of keys and values.
+    pub heads: usize,
+    /// Elements of a head, a multiple of 16.
+    pub head_dim: usize,
+    /// Blocks of the pool.
+    pub blocks: usize,
+    /// Positions of a block, a multiple of 16.
+    pub block_size: usize,
+    /// How elements are stored.
+    pub dtype: KvDtype,
+}
+
+impl KvShape {
+    /// Elements of one head's keys (or values) in a block.
+    const fn head(&self) -> usize {
+        self.head_dim * self.block_size
+    }
+
+    /// Bytes of a block in one layer, keys and values.
+    const fn block_bytes(&self) -> usize {
+        2 * self.heads * self.head() * self.dtype.bytes()
+    }
+
+    /// Bytes of a pool of this shape; `None` where that exceeds the address space.
+    pub fn bytes(&self) -> Option<usize> {
+        let factors = [
+            self.heads,
+            self.head_dim,
+            self.block_size,
+            self.dtype.bytes(),
+            self.layers,
+            self.blocks,
+        ];
+        factors
+            .into_iter()
+            .try_fold(2_usize, |product, factor| product.checked_mul(factor))
+    }
+}
+
+/// The keys and values of every block and layer.
+#[derive(Debug)]
+pub struct KvPool {
+    shape: KvShape,
+    bytes: Bytes,
+    base: *mut u8,
+}
+
+// SAFETY: the pointer is where the owned memory begins; concurrent access is the kernels' duty.
+unsafe impl Send for KvPool {}
+// SAFETY: as above.
+unsafe impl Sync for KvPool {}
+
+impl KvPool {
+    /// A pool of this shape; memory is taken from the system as blocks are first written.
+    ///
+    /// # Errors
+    /// The system has no address space for it.
+    pub fn new(shape: KvShape) -> io::Result<Self> {
+        let size = shape.bytes().ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut bytes = Bytes::zeroed(size)?;
+        let base = bytes.as_mut_ptr();
+        Ok(Self { shape, bytes, base })
+    }
+
+    /// Its shape.
+    pub const fn shape(&self) -> &KvShape {
+        &self.shape
+    }
+
+    fn block_range(&self, layer: usize, block: usize) -> Range<usize> {
+        let size = self.shape.block_bytes();
+        let first = (layer * self.shape.blocks + block) * size;
+        first..first + size
+    }
+
+    /// Copies a block in every layer.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    pub fn copy_block(&mut self, from: usize, to: usize) {
+        assert!(from < self.shape.blocks && to < self.shape.blocks);
+        for layer in 0..self.shape.layers {
+            let (from, to) = (self.block_range(layer, from), self.block_range(layer, to));
+            self.bytes.as_mut_slice().copy_within(from, to.start);
+        }
+    }
+
+    /// Where the keys (`part` 0) or values (`part` 1) of a head of a block begin.
+    ///
+    /// # Panics
+    /// If there is no such place.
+    pub(super) fn place(&self, layer: usize, block: usize, part: usize, head: usize) -> *mut u8 {
+        let shape = &self.shape;
+        assert!(layer < shape.layers && block < shape.blocks && head < shape.heads && part < 2);
+        let first = self.block_range(layer, block).start;
+        let offset = (part * shape.heads + head) * shape.head() * shape.dtype.bytes();
+        // SAFETY: the place was checked.
+        unsafe { self.base.add(first + offset) }
+    }
+
+    /// Stores elements `dim..` of the key of one head at a slot; whether all are finite as stored.
+    ///
+    /// # Safety
+    /// No other thread accesses these elements meanwhile.
+    ///
+    /// # Panics
+    /// If there is no such place.
+    pub unsafe fn store_key(
+        &self,
+        layer: usize,
+        slot: usize,
+        head: usize,
+        dim: usize,
+        x: &[f32],
+    ) -> bool {
+        let size = self.shape.block_size;
+        assert!(dim + x.len() <= self.shape.head_dim);
+        let base = self.place(layer, slot / size, 0, head);
+        let first = dim * size + slot % size;
+        // SAFETY: the place and the dimensions were checked; nobody else is there.
+        unsafe {
+            match self.shape.dtype {
+                KvDtype::F16 => store::<f16>(base, first, size, x),
+                KvDtype::F32 => store::<f32>(base, first, size, x),
+            }
+        }
+    }
+
+    /// Stores elements `dim..` of the value of one head at a slot; whether all are finite as stored.
+    ///
+    /// # Safety
+    /// No other thread accesses these elements meanwhile.
+    ///
+    /// # Panics
+    /// If there is no such place.
+    pub unsafe fn store_value(
+        &self,
+        layer: usize,
+        slot: usize,
+        head: usize,
+        dim: usize,
+        x: &[f32],
+    ) -> bool {
+        let size = self.shape.block_size;
+        assert!(dim + x.len() <= self.shape.head_dim);
+        let base = self.place(layer, slot / size, 1, head);
+        let first = slot % size * self.shape.head_dim + dim;
+        // SAFETY: the place and the dimensions were checked; nobody else is there.
+        unsafe {
+            match self.shape.dtype {
+                KvDtype::F16 => store::<f16>(base, first, 1, x),
+                KvDtype::F32 => store::<f32>(base, first, 1, x),
+            }
+        }
+    }
+}
+
+/// Stores elements `stride` apart.
+unsafe fn store<E: KvElement>(base: *mut u8, first: usize, stride: usize, x: &[f32]) -> bool {
+    let mut finite = true;
+    for (i, x) in x.iter().enumerate() {
+        let (element, is_finite) = E::from_f32(*x);
+        finite &= is_finite;
+        // SAFETY: the caller checked the place.
+        unsafe { *base.cast::<E>().add(first + i * stride) = element };
+    }
+    finite
+}
+
+/// An element of the pool.
+pub(super) trait KvElement: Copy {
+    /// Converts, and says whether the result is finite.
+    fn from_f32(x: f32) -> (Self, bool);
+    /// Loads sixteen, exactly.
+    ///
+    /// # Safety
+    /// The instruction set is enabled; sixteen elements are there.
+    unsafe fn load<S: Simd>(p: *const Self) -> S::F;
+}
+
+impl KvElement for f16 {
+    fn from_f32(x: f32) -> (Self, bool) {
+        let element = Self::from_f32(x);
+        (element, element.is_finite())
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const Self) -> S::F {
+        // SAFETY: as the caller says; f16 is a u16 of bits.
+        unsafe { S::load_f16(p.cast()) }
+    }
+}
+
+impl KvElement for f32 {
+    fn from_f32(x: f32) -> (Self, bool) {
+        (x, x.is_finite())
+    }
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const Self) -> S::F {
+        // SAFETY: as the caller says.
+        unsafe { S::load(p) }
+    }
+}

@@ -1,0 +1,87 @@
+//! One call of the API, as its handler sees it.
+
+use std::sync::Arc;
+
+use hyper::body::{Bytes, Incoming};
+use hyper::header::HeaderMap;
+use hyper::{Method, Request, Uri};
+
+use super::account::Account;
+use super::body::read_json_body;
+use super::error::ApiError;
+use super::generation::Generation;
+use super::server::Server;
+use super::wire::output::Head;
+
+/// What a handler is given.
+pub(super) struct Call {
+    pub(super) server: Arc<Server>,
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) headers: HeaderMap,
+    /// The label of the request, safe to log and to echo.
+    pub(super) label: String,
+    pub(super) account: Arc<Account>,
+    body: Option<Incoming>,
+}
+
+impl Call {
+    /// The call of a request.
+    pub(super) fn new(
+        server: Arc<Server>,
+        request: Request<Incoming>,
+        label: String,
+        account: Arc<Account>,
+    ) -> Self {
+        let (parts, body) = request.into_parts();
+        Self {
+            server,
+            method: parts.method,
+            uri: parts.uri,
+            headers: parts.headers,
+            label,
+            account,
+            body: Some(body),
+        }
+    }
+
+    /// Reads the JSON body of the call; a second time there is none.
+    ///
+    /// # Errors
+    /// 400, 408, 413 or 415.
+    pub(super) async fn read_body(mut self) -> Result<(Self, Bytes), ApiError> {
+        let bytes = match self.body.take() {
+            Some(body) => read_json_body(&self.headers, body, &self.server.app.limits).await?,
+            None => Bytes::new(),
+        };
+        Ok((self, bytes))
+    }
+
+    /// What the answer to this call says of itself, under a fresh id.
+    pub(super) fn head(&self, prefix: &str, object: &'static str, seed: u64) -> Head {
+        let model = &self.server.app.model;
+        Head {
+            id: self.server.ids.next_id(prefix),
+            object,
+            created: crate::clock::unix_seconds(),
+            model: model.id.clone(),
+            system_fingerprint: model.fingerprint.clone(),
+            seed,
+        }
+    }
+
+    /// Hands the requests of the call to the engine.
+    ///
+    /// # Errors
+    /// What the door said.
+    pub(super) fn submit(
+        &self,
+        head: &Head,
+        requests: Vec<crate::request::Request>,
+        per_prompt: usize,
+    ) -> Result<Generation, ApiError> {
+        let place = self.server.in_flight.enter(&head.id, &self.label);
+        let account = Arc::clone(&self.account);
+        Generation::submit(&self.server, requests, per_prompt, place, account)
+    }
+}

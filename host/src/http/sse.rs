@@ -1,0 +1,163 @@
+//! Server-sent events: frames, keep-alive comments, and the end that every stream has.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::{Body as HttpBody, Bytes, Frame};
+use hyper::header::{CACHE_CONTROL, HeaderValue};
+use hyper::{Response, StatusCode};
+use tokio::time::{Sleep, sleep};
+
+use super::body::{Body, Reply};
+use super::error::ApiError;
+use super::generation::{Generation, Update};
+
+/// Updates that are ready together share a write, up to about this many bytes.
+const COALESCE_BYTES: usize = 16 << 10;
+const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+
+/// How one endpoint writes its chunks.
+pub(super) trait Format: Send + Unpin {
+    /// Writes what comes before any update.
+    fn open(&mut self, out: &mut EventWriter);
+    /// Writes an update.
+    fn update(&mut self, update: Update, out: &mut EventWriter);
+    /// Writes what comes after the last.
+    fn close(&mut self, generation: &Generation, out: &mut EventWriter);
+    /// Writes a fault in mid-stream, and the end.
+    fn fail(&mut self, error: &ApiError, out: &mut EventWriter) {
+        out.data(&error.to_json());
+        out.done();
+    }
+}
+
+/// Frames of a stream under construction.
+#[derive(Debug, Default)]
+pub(super) struct EventWriter {
+    bytes: Vec<u8>,
+}
+
+impl EventWriter {
+    /// An event that holds a value as JSON, on one line.
+    pub(super) fn json(&mut self, value: &impl serde::Serialize) {
+        self.bytes.extend_from_slice(b"data: ");
+        // The types of the wire format always serialise, and JSON has no line break in it.
+        let _ = serde_json::to_writer(&mut self.bytes, value);
+        self.bytes.extend_from_slice(b"\n\n");
+    }
+
+    /// An event that holds these bytes, which have no line break.
+    pub(super) fn data(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(b"data: ");
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(b"\n\n");
+    }
+
+    /// The event that ends a stream.
+    pub(super) fn done(&mut self) {
+        self.data(b"[DONE]");
+    }
+}
+
+/// A generation as a stream of events.
+struct EventStream<F> {
+    generation: Option<Generation>,
+    format: F,
+    opened: bool,
+    interval: Duration,
+    silence: Pin<Box<Sleep>>,
+}
+
+/// The answer that streams a generation. From here on its status is 200: everything that can be
+/// wrong with a request has been checked.
+pub(super) fn stream_reply(
+    generation: Generation,
+    format: impl Format + 'static,
+    interval: Duration,
+) -> Reply {
+    let body = Body::stream(EventStream {
+        generation: Some(generation),
+        format,
+        opened: false,
+        interval,
+        silence: Box::pin(sleep(interval)),
+    });
+    let mut reply = Response::new(body);
+    *reply.status_mut() = StatusCode::OK;
+    let headers = reply.headers_mut();
+    headers.insert(
+        hyper::header::CONTENT_TYPE,
+        HeaderValue::from_static("text/event-stream; charset=utf-8"),
+    );
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Proxies that buffer by default pass a stream through at once when they are told.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    reply
+}
+
+impl<F: Format> EventStream<F> {
+    /// Writes what is ready.
+    fn write_ready(&mut self, cx: &mut Context<'_>, out: &mut EventWriter) {
+        if !self.opened {
+            self.opened = true;
+            self.format.open(out);
+        }
+        while out.bytes.len() < COALESCE_BYTES {
+            let Some(generation) = &mut self.generation else {
+                return;
+            };
+            match generation.poll_update(cx) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(update))) => self.format.update(update, out),
+                Poll::Ready(Some(Err(error))) => {
+                    self.format.fail(&error, out);
+                    self.generation = None;
+                }
+                Poll::Ready(None) => {
+                    self.format.close(generation, out);
+                    self.generation = None;
+                }
+            }
+        }
+    }
+
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let silent = self.silence.as_mut().poll(cx);
+        if silent.is_ready() {
+            self.restart_silence();
+        }
+        silent
+    }
+
+    fn restart_silence(&mut self) {
+        self.silence.set(sleep(self.interval));
+    }
+}
+
+impl<F: Format> HttpBody for EventStream<F> {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let stream = &mut *self;
+        let mut out = EventWriter::default();
+        stream.write_ready(cx, &mut out);
+        if !out.bytes.is_empty() {
+            stream.restart_silence();
+            return Poll::Ready(Some(Ok(Frame::data(out.bytes.into()))));
+        }
+        if stream.generation.is_none() {
+            return Poll::Ready(None);
+        }
+        match stream.poll_silence(cx) {
+            Poll::Ready(()) => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(KEEP_ALIVE))))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,518 @@
+//! The journal's writer: a thread of its own behind a bounded, ordered hand-over.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use super::chain::Chain;
+use super::encode::Encoder;
+use super::{Header, JournalContent};
+use crate::scheduler::{Inputs, Plan, Scheduler};
+
+/// Records that may be on their way to the file: with more, the engine waits. Nothing is lost.
+const IN_FLIGHT: usize = 64;
+
+/// How records reach the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JournalSync {
+    /// When the operating system sees fit, and at the end: a crash of the machine may lose a tail.
+    #[default]
+    None,
+    /// After so many records. After each one, a token can wait until its record is durable.
+    Every(NonZeroU32),
+}
+
+impl JournalSync {
+    /// After each record.
+    pub const STEP: Self = Self::Every(NonZeroU32::MIN);
+}
+
+impl FromStr for JournalSync {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self::None),
+            "step" => Ok(Self::STEP),
+            number => number.parse().map(Self::Every).map_err(|_| {
+                format!("{text:?} is not a journal sync: use none, step, or a number of steps")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for JournalSync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            &Self::STEP => f.write_str("step"),
+            Self::Every(steps) => write!(f, "{steps}"),
+        }
+    }
+}
+
+/// Where a journal goes, and how.
+#[derive(Clone, Debug)]
+pub struct JournalOptions {
+    /// The file. One that is there already is renamed to `FILE.1`, or the next free number.
+    pub path: PathBuf,
+    /// How records reach the disk.
+    pub sync: JournalSync,
+    /// What is recorded of prompts and answers.
+    pub content: JournalContent,
+}
+
+/// The journal cannot be written: the engine must stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalError {
+    path: PathBuf,
+    message: String,
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "journal {}: {}", self.path.display(), self.message)
+    }
+}
+
+impl std::error::Error for JournalError {}
+
+/// The engine's end of a journal.
+///
+/// `append` costs the engine one serialisation into a reused buffer. Hashing, writing and syncing
+/// happen on the writer's thread, in the order of the appends.
+#[derive(Debug)]
+pub struct JournalWriter {
+    encoder: Encoder,
+    path: PathBuf,
+    sync: JournalSync,
+    records: Option<SyncSender<Vec<u8>>>,
+    empties: Receiver<Vec<u8>>,
+    appended: u64,
+    progress: Arc<Progress>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the writer's thread has done.
+#[derive(Debug, Default)]
+struct Progress {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    written: u64,
+    durable: u64,
+    failure: Option<String>,
+}
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is plain numbers: whole at any time, whoever panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+}
+
+impl JournalWriter {
+    /// Creates the file, writes its header, and starts the writer's thread.
+    ///
+    /// # Errors
+    /// Where the file cannot be created or written.
+    pub fn create(options: &JournalOptions, header: Header) -> Result<Self, JournalError> {
+        let header = Header {
+            content: options.content,
+            ..header
+        };
+        let fail = |error: io::Error| JournalError {
+            path: options.path.clone(),
+            message: error.to_string(),
+        };
+        let mut file = create(&options.path).map_err(fail)?;
+        let mut line = Vec::new();
+        Encoder::header(&header, &mut line);
+        let chain = Chain::default().seal(&mut line);
+        file.write_all(&line).map_err(fail)?;
+        Self::start(options, &header, Box::new(FileSink(file)), chain).map_err(fail)
+    }
+
+    fn start(
+        options: &JournalOptions,
+        header: &Header,
+        sink: Box<dyn Sink>,
+        chain: Chain,
+    ) -> io::Result<Self> {
+        let (records, incoming) = sync_channel(IN_FLIGHT);
+        let (recycled, empties) = sync_channel(IN_FLIGHT);
+        for _ in 0..IN_FLIGHT {
+            let _ = recycled.try_send(Vec::new());
+        }
+        let progress = Arc::new(Progress::default());
+        let writer = Writer {
+            sink,
+            chain,
+            sync: options.sync,
+            progress: Arc::clone(&progress),
+            unsynced: 0,
+        };
+        let thread = std::thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || writer.run(&incoming, &recycled))?;
+        Ok(Self {
+            encoder: Encoder::new(header),
+            path: options.path.clone(),
+            sync: options.sync,
+            records: Some(records),
+            empties,
+            appended: 0,
+            progress,
+            thread: Some(thread),
+        })
+    }
+
+    /// Queues the record of the step that `scheduler` has just taken; before the plan is carried
+    /// out. Waits where too many records are on their way.
+    ///
+    /// A plan of step 0, which is no step, has no record.
+    ///
+    /// # Errors
+    /// Where an earlier record could not be written: nothing after it is, and the engine must stop.
+    pub fn append(
+        &mut self,
+        inputs: &Inputs,
+        plan: &Plan,
+        scheduler: &Scheduler,
+    ) -> Result<(), JournalError> {
+        self.check()?;
+        if plan.step == 0 {
+            return Ok(());
+        }
+        let mut line = self.empties.recv().map_err(|_| self.ended())?;
+        line.clear();
+        self.encoder.record(inputs, plan, scheduler, &mut line);
+        let records = self.records.as_ref().ok_or_else(|| self.ended())?;
+        records.send(line).map_err(|_| self.ended())?;
+        self.appended += 1;
+        Ok(())
+    }
+
+    /// Under a sync after each record, waits until every record is durable; else only checks for
+    /// an earlier failure.
+    ///
+    /// The token of a step's chunk is in the *next* step's record, as an advance. So an engine that
+    /// promises durability hands a step's events out after this call in the next step.
+    ///
+    /// # Errors
+    /// Where a record could not be written.
+    pub fn wait_durable(&self) -> Result<(), JournalError> {
+        if self.sync != JournalSync::STEP {
+            return self.check();
+        }
+        let mut state = self.progress.lock();
+        while state.failure.is_none() && state.durable < self.appended {
+            state = self
+                .progress
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
+        self.check()
+    }
+
+    /// Whether a token may leave only once its record is durable.
+    pub fn holds_tokens_back(&self) -> bool {
+        self.sync == JournalSync::STEP
+    }
+
+    /// Records that were appended and are not written yet.
+    pub fn lag(&self) -> u64 {
+        self.appended - self.progress.lock().written
+    }
+
+    /// Writes what is queued, syncs the file, and ends the thread.
+    ///
+    /// # Errors
+    /// Where a record could not be written.
+    pub fn close(mut self) -> Result<(), JournalError> {
+        self.end();
+        self.check()
+    }
+
+    fn end(&mut self) {
+        self.records = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was noted as a failure.
+            let _ = thread.join();
+        }
+    }
+
+    fn check(&self) -> Result<(), JournalError> {
+        match &self.progress.lock().failure {
+            Some(message) => Err(self.error(message.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn ended(&self) -> JournalError {
+        self.error("its writer has ended".to_owned())
+    }
+
+    fn error(&self, message: String) -> JournalError {
+        JournalError {
+            path: self.path.clone(),
+            message,
+        }
+    }
+}
+
+impl Drop for JournalWriter {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Where lines go.
+trait Sink: Send {
+    fn write(&mut self, line: &[u8]) -> io::Result<()>;
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+struct FileSink(File);
+
+impl Sink for FileSink {
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        self.0.write_all(line)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+struct Writer {
+    sink: Box<dyn Sink>,
+    chain: Chain,
+    sync: JournalSync,
+    progress: Arc<Progress>,
+    unsynced: u32,
+}
+
+impl Writer {
+    /// Writes lines until there are no more senders; after a failure it only takes them in, so that
+    /// the engine comes to see the failure and is not left waiting.
+    fn run(mut self, incoming: &Receiver<Vec<u8>>, recycled: &SyncSender<Vec<u8>>) {
+        let mut outcome = Ok(());
+        for mut line in incoming {
+            if outcome.is_ok() {
+                outcome = self.line(&mut line);
+                self.note(&outcome);
+            }
+            // The receiver is gone only when the engine is.
+            let _ = recycled.try_send(line);
+        }
+        if outcome.is_ok() {
+            let outcome = self.synced();
+            self.note(&outcome);
+        }
+    }
+
+    fn note(&self, outcome: &io::Result<()>) {
+        if let Err(error) = outcome {
+            self.progress
+                .change(|state| state.failure = Some(error.to_string()));
+        }
+    }
+
+    fn line(&mut self, line: &mut Vec<u8>) -> io::Result<()> {
+        self.chain = self.chain.seal(line);
+        self.sink.write(line)?;
+        self.unsynced += 1;
+        self.progress.change(|state| state.written += 1);
+        match self.sync {
+            JournalSync::Every(steps) if self.unsynced >= steps.get() => self.synced(),
+            _ => Ok(()),
+        }
+    }
+
+    fn synced(&mut self) -> io::Result<()> {
+        self.sink.sync()?;
+        self.unsynced = 0;
+        self.progress.change(|state| state.durable = state.written);
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.note(&Err(io::Error::other("its writer panicked")));
+        }
+    }
+}
+
+/// Creates a file that was not there; one that was is renamed first.
+fn create(path: &Path) -> io::Result<File> {
+    if path.exists() {
+        let numbered = |number: u32| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".{number}"));
+            PathBuf::from(name)
+        };
+        let free = (1..=u32::MAX)
+            .map(numbered)
+            .find(|other| !other.exists())
+            .ok_or_else(|| io::Error::other("no free name for the old file"))?;
+        fs::rename(path, free)?;
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::scheduler::SchedulerConfig;
+    use crate::simulation::{SimulatedRequest, Simulation, Workload};
+
+    /// A disk that takes so many lines, each when it is let.
+    struct Disk {
+        room: usize,
+        lines: mpsc::Sender<Vec<u8>>,
+        leave: Option<mpsc::Receiver<()>>,
+        syncs: Arc<Mutex<u64>>,
+    }
+
+    impl Sink for Disk {
+        fn write(&mut self, line: &[u8]) -> io::Result<()> {
+            if let Some(leave) = &self.leave {
+                let _ = leave.recv();
+            }
+            self.room = self
+                .room
+                .checked_sub(1)
+                .ok_or_else(|| io::Error::from(io::ErrorKind::StorageFull))?;
+            let _ = self.lines.send(line.to_vec());
+            Ok(())
+        }
+
+        fn sync(&mut self) -> io::Result<()> {
+            *self.syncs.lock().unwrap() += 1;
+            Ok(())
+        }
+    }
+
+    struct Written {
+        lines: mpsc::Receiver<Vec<u8>>,
+        syncs: Arc<Mutex<u64>>,
+    }
+
+    fn writer(
+        room: usize,
+        sync: JournalSync,
+        leave: Option<mpsc::Receiver<()>>,
+    ) -> (JournalWriter, Written) {
+        let (sender, lines) = mpsc::channel();
+        let syncs = Arc::new(Mutex::new(0));
+        let disk = Disk {
+            room,
+            lines: sender,
+            leave,
+            syncs: Arc::clone(&syncs),
+        };
+        let options = JournalOptions {
+            path: PathBuf::from("journal"),
+            sync,
+            content: JournalContent::Tokens,
+        };
+        let header = Header::new(SchedulerConfig::default(), "", "portable-1");
+        let writer =
+            JournalWriter::start(&options, &header, Box::new(disk), Chain::default()).unwrap();
+        (writer, Written { lines, syncs })
+    }
+
+    fn simulation(output_tokens: u32) -> Simulation {
+        let requests = vec![SimulatedRequest::new(1, 5, output_tokens)];
+        Simulation::new(SchedulerConfig::default(), Workload { requests }).unwrap()
+    }
+
+    fn append(writer: &mut JournalWriter, simulation: &mut Simulation) -> Result<(), JournalError> {
+        simulation.step();
+        writer.append(&simulation.inputs, &simulation.plan, &simulation.scheduler)
+    }
+
+    #[test]
+    fn a_full_disk_is_seen_by_a_later_append_and_nothing_is_written_after_it() {
+        let (mut writer, written) = writer(3, JournalSync::None, None);
+        let mut simulation = simulation(1000);
+        let failed = (0..1000).find_map(|_| append(&mut writer, &mut simulation).err());
+        let message = failed.expect("the failure is seen").to_string();
+        assert!(message.starts_with("journal journal: "), "{message}");
+        assert!(writer.wait_durable().is_err());
+        assert!(writer.close().is_err());
+        assert_eq!(written.lines.into_iter().count(), 3);
+    }
+
+    #[test]
+    fn records_are_written_in_order_and_none_is_lost_behind_a_slow_disk() {
+        let (leave, leaves) = mpsc::channel();
+        let (mut writer, written) = writer(usize::MAX, JournalSync::None, Some(leaves));
+        let mut simulation = simulation(500);
+        let slow = std::thread::spawn(move || (0..400).try_for_each(|_| leave.send(())));
+        for _ in 0..400 {
+            append(&mut writer, &mut simulation).unwrap();
+            assert!(writer.lag() <= IN_FLIGHT as u64);
+        }
+        slow.join().unwrap().unwrap();
+        writer.close().unwrap();
+        let steps: Vec<Vec<u8>> = written.lines.into_iter().collect();
+        assert_eq!(steps.len(), 400);
+        for (line, step) in steps.iter().zip(1..) {
+            assert!(line.starts_with(format!("{{\"step\":{step},").as_bytes()));
+        }
+    }
+
+    #[test]
+    fn every_record_is_durable_under_a_sync_after_each() {
+        let (mut writer, written) = writer(usize::MAX, JournalSync::STEP, None);
+        let mut simulation = simulation(50);
+        for step in 1..=40 {
+            append(&mut writer, &mut simulation).unwrap();
+            writer.wait_durable().unwrap();
+            assert_eq!(*written.syncs.lock().unwrap(), step);
+        }
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn without_syncs_the_file_is_synced_at_the_end() {
+        let (mut writer, written) = writer(usize::MAX, JournalSync::None, None);
+        append(&mut writer, &mut simulation(5)).unwrap();
+        writer.close().unwrap();
+        assert_eq!(*written.syncs.lock().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_sync_policy_parses_from_what_it_prints_as() {
+        for text in ["none", "step", "16"] {
+            assert_eq!(text.parse::<JournalSync>().unwrap().to_string(), text);
+        }
+        assert!(
+            "0".parse::<JournalSync>()
+                .unwrap_err()
+                .contains("none, step")
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! The one order of tokens: logit descending, then id ascending. Taken lazily, never a full sort.
+
+use crate::batch::TokenId;
+
+/// How many ranks are put in order at first; each further need doubles it.
+const FIRST_RANKS: usize = 64;
+
+/// A token and its logit as one integer that ascends as the rank does.
+///
+/// The upper half is the logit, turned so that a higher one is a smaller integer; the lower half is
+/// the id, which makes the order total.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key(u64);
+
+impl Key {
+    fn new(token: TokenId, logit: f32) -> Self {
+        // Both zeros are one logit: adding +0.0 turns -0.0 into it.
+        let bits = (logit + 0.0).to_bits();
+        let ascending = if bits >> 31 == 1 {
+            !bits
+        } else {
+            bits | 1 << 31
+        };
+        Self(u64::from(!ascending) << 32 | u64::from(token))
+    }
+
+    fn token(self) -> TokenId {
+        self.0 as u32
+    }
+}
+
+/// The tokens in rank order, put in order only as far as they are asked for.
+#[derive(Debug, Default)]
+pub(super) struct Ranks {
+    keys: Vec<Key>,
+    ordered: usize,
+}
+
+impl Ranks {
+    /// Takes these tokens with their logits; O(n). Negative infinity is a token that cannot be
+    /// drawn, and is left out.
+    pub(super) fn load(&mut self, logits: &[f32]) {
+        self.keys.clear();
+        self.ordered = 0;
+        let possible = logits
+            .iter()
+            .enumerate()
+            .filter(|(_, logit)| **logit > f32::NEG_INFINITY);
+        self.keys
+            .extend(possible.map(|(id, logit)| Key::new(id as TokenId, *logit)));
+    }
+
+    /// How many tokens there are.
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The token at `rank` (from 0), or `None` past the last. O(n) amortised over a doubling prefix.
+    pub(super) fn token(&mut self, rank: usize) -> Option<TokenId> {
+        if rank >= self.keys.len() {
+            return None;
+        }
+        if rank >= self.ordered {
+            self.order_up_to(rank);
+        }
+        Some(self.keys[rank].token())
+    }
+
+    fn order_up_to(&mut self, rank: usize) {
+        let until = (rank + 1)
+            .max(FIRST_RANKS)
+            .max(2 * self.ordered)
+            .min(self.keys.len());
+        let rest = &mut self.keys[self.ordered..];
+        let wanted = until - self.ordered;
+        if wanted < rest.len() {
+            rest.select_nth_unstable(wanted - 1);
+        }
+        rest[..wanted].sort_unstable();
+        self.ordered = until;
+    }
+}
+
+/// The token of rank 0, or `None` where every logit is negative infinity.
+pub(super) fn greedy(logits: &[f32]) -> Option<TokenId> {
+    let mut best = f32::NEG_INFINITY;
+    for &logit in logits {
+        best = if logit > best { logit } else { best };
+    }
+    if best == f32::NEG_INFINITY {
+        return None;
+    }
+    // The first id among equals is the smallest: that makes the choice total.
+    logits
+        .iter()
+        .position(|&logit| logit == best)
+        .map(|id| id as TokenId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quickcheck::quickcheck;
+
+    fn sorted(logits: &[f32]) -> Vec<TokenId> {
+        let mut ids: Vec<TokenId> = (0..logits.len() as u32).collect();
+        ids.retain(|&id| logits[id as usize] > f32::NEG_INFINITY);
+        ids.sort_by(|&a, &b| {
+            logits[b as usize]
+                .partial_cmp(&logits[a as usize])
+                .unwrap()
+                .then(a.cmp(&b))
+        });
+        ids
+    }
+
+    quickcheck! {
+        fn ranks_agree_with_a_full_sort(values: Vec<i8>) -> bool {
+            let logits: Vec<f32> = values
+                .iter()
+                .map(|&v| if v == i8::MIN { f32::NEG_INFINITY } else { f32::from(v / 8) * 0.5 })
+                .collect();
+            let mut ranks = Ranks::default();
+            ranks.load(&logits);
+            let lazy: Vec<_> = (0..).map_while(|rank| ranks.token(rank)).collect();
+            lazy == sorted(&logits) && greedy(&logits) == lazy.first().copied()
+        }
+    }
+
+    #[test]
+    fn a_long_tail_is_ordered_in_doublings() {
+        let logits: Vec<f32> = (0..1000).map(|i| ((i * 7919) % 101) as f32).collect();
+        let mut ranks = Ranks::default();
+        ranks.load(&logits);
+        let lazy: Vec<_> = (0..1000).map_while(|rank| ranks.token(rank)).collect();
+        assert_eq!(lazy, sorted(&logits));
+    }
+
+    #[test]
+    fn the_two_zeros_tie() {
+        assert_eq!(greedy(&[-0.0, 0.0]), Some(0));
+        let mut ranks = Ranks::default();
+        ranks.load(&[-0.0, 0.0]);
+        assert_eq!(ranks.token(0), Some(0));
+    }
+}

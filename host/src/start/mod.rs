@@ -1,0 +1,204 @@
+//! From flags to a running engine: the model is found, loaded, and put behind its door.
+
+mod error;
+mod text;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crate::chat::{ChatError, ChatTemplate};
+use crate::config::{DEFAULT_KV_CACHE_BYTES, DEFAULT_MAX_MODEL_LEN, EngineArgs};
+use crate::engine::{Engine, EngineError, Parts};
+use crate::gguf::Gguf;
+use crate::http::Metrics;
+use crate::http::metrics::MetricsLabels;
+use crate::hub;
+use crate::intake::{self, Intake, IntakeLimits};
+use crate::journal::{Header, JournalOptions, JournalWriter};
+use crate::model::{Model, ModelConfig, ModelOptions, NUMERICS_VERSION};
+use crate::sampler::SAMPLER_VERSION;
+use crate::scheduler::{Scheduler, SchedulerConfig};
+use crate::tokenizer::Tokenizer;
+
+pub use error::StartError;
+pub use text::ServedText;
+
+/// An engine that runs on its own thread, and what its callers need.
+#[derive(Debug)]
+pub struct Running {
+    /// The door.
+    pub intake: Intake,
+    /// Tokenizer and template.
+    pub text: Arc<ServedText>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// The model's file.
+    pub path: PathBuf,
+    /// The limits that were settled on.
+    pub config: SchedulerConfig,
+    /// Digest of model file, numerics version, sampler version and KV dtype: equal fingerprints
+    /// answer equal requests with equal tokens.
+    pub fingerprint: String,
+    engine: JoinHandle<Result<(), EngineError>>,
+}
+
+impl Running {
+    /// Waits until the engine has ended: after [`Intake::drain`], or because it failed.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn join(self) -> Result<(), EngineError> {
+        let Self { intake, engine, .. } = self;
+        drop(intake);
+        engine
+            .join()
+            .unwrap_or_else(|_| Err(EngineError::Panic("the engine's thread".to_owned())))
+    }
+
+    /// Whether the engine has ended.
+    pub fn has_ended(&self) -> bool {
+        self.engine.is_finished()
+    }
+}
+
+/// Finds and loads the model and starts the engine's thread. `model_name` labels the metrics.
+///
+/// # Errors
+/// A [`StartError`] that says which part of it was wrong; nothing runs then.
+pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError> {
+    let path = hub::resolve(&args.model)?;
+    let file = Gguf::open(&path)?;
+    let model_config = ModelConfig::from_gguf(&file)?;
+    let config = settle(args, &model_config);
+    let scheduler = Scheduler::new(config.clone())?;
+    let text = Arc::new(read_text(&file)?);
+    let model = Model::load(&file, model_options(args, &config))?;
+    let digest = file.digest().to_hex();
+    let journal = open_journal(args, &config, &digest)?;
+    let metrics = Arc::new(Metrics::new(labels(args, &config, model_name)));
+    let (intake, door) = intake::door(IntakeLimits {
+        max_waiting: args.max_waiting,
+        max_model_len: config.max_model_len,
+        vocab_size: text.tokenizer.len() as u32,
+    });
+    let engine = Engine::new(Parts {
+        door,
+        scheduler,
+        model: Box::new(model),
+        tokenizer: Arc::clone(&text.tokenizer),
+        journal,
+        metrics: Arc::clone(&metrics),
+        probe: None,
+    });
+    let thread = std::thread::Builder::new().name("engine".to_owned());
+    let engine = thread
+        .spawn(move || engine.run())
+        .map_err(StartError::Thread)?;
+    let fingerprint = fingerprint(&digest, args);
+    Ok(Running {
+        intake,
+        text,
+        metrics,
+        path,
+        config,
+        fingerprint,
+        engine,
+    })
+}
+
+/// The limits, with every default filled in.
+fn settle(args: &EngineArgs, model: &ModelConfig) -> SchedulerConfig {
+    let max_model_len = args
+        .max_model_len
+        .unwrap_or(model.context_length.min(DEFAULT_MAX_MODEL_LEN));
+    let block_size = args.block_size.max(1);
+    SchedulerConfig {
+        max_num_seqs: args.max_num_seqs,
+        max_num_batched_tokens: args.max_num_batched_tokens,
+        max_chunk_tokens: args.max_chunk_tokens,
+        max_model_len,
+        block_size,
+        num_blocks: args
+            .num_blocks
+            .unwrap_or_else(|| default_blocks(args, model, max_model_len)),
+        enable_prefix_caching: !args.no_enable_prefix_caching,
+        preemption_policy: args.preemption_policy,
+        priority_aging_steps: args.priority_aging_steps,
+        ..SchedulerConfig::default()
+    }
+}
+
+/// As many blocks as full seats need, at most [`DEFAULT_KV_CACHE_BYTES`] of them, but always
+/// enough for one sequence of the greatest length.
+fn default_blocks(args: &EngineArgs, model: &ModelConfig, max_model_len: u32) -> u32 {
+    let per_sequence = u64::from(max_model_len.div_ceil(args.block_size.max(1)));
+    let values_per_token = 2 * model.layers as u64 * model.kv_width() as u64;
+    let block_bytes =
+        values_per_token * args.kv_cache_dtype.bytes() as u64 * u64::from(args.block_size.max(1));
+    let affordable = DEFAULT_KV_CACHE_BYTES / block_bytes.max(1);
+    let wanted = per_sequence * u64::from(args.max_num_seqs);
+    u32::try_from(wanted.min(affordable.max(per_sequence))).unwrap_or(u32::MAX)
+}
+
+fn model_options(args: &EngineArgs, config: &SchedulerConfig) -> ModelOptions {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    ModelOptions {
+        threads: args.threads.unwrap_or(processors),
+        kv_dtype: args.kv_cache_dtype,
+        num_blocks: config.num_blocks,
+        block_size: config.block_size,
+        max_rows: config.max_num_batched_tokens as usize,
+        max_positions: config.max_model_len,
+        isa: None,
+    }
+}
+
+fn read_text(file: &Gguf) -> Result<ServedText, StartError> {
+    let tokenizer = Arc::new(Tokenizer::from_gguf(file)?);
+    let template = match ChatTemplate::from_gguf(file, &tokenizer) {
+        Ok(template) => Some(template),
+        Err(ChatError::NoTemplate) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let template_source = file.str("tokenizer.chat_template")?.map(str::to_owned);
+    Ok(ServedText {
+        tokenizer,
+        template,
+        template_source,
+    })
+}
+
+fn open_journal(
+    args: &EngineArgs,
+    config: &SchedulerConfig,
+    model_digest: &str,
+) -> Result<Option<JournalWriter>, StartError> {
+    let Some(path) = &args.journal else {
+        return Ok(None);
+    };
+    let options = JournalOptions {
+        path: path.clone(),
+        sync: args.journal_sync,
+        content: args.journal_content,
+    };
+    let header = Header::new(config.clone(), model_digest, NUMERICS_VERSION);
+    Ok(Some(JournalWriter::create(&options, header)?))
+}
+
+fn labels(args: &EngineArgs, config: &SchedulerConfig, model_name: &str) -> MetricsLabels {
+    MetricsLabels {
+        model_name: model_name.to_owned(),
+        block_size: config.block_size,
+        num_blocks: config.num_blocks,
+        max_num_seqs: config.max_num_seqs,
+        max_model_len: config.max_model_len,
+        cache_dtype: args.kv_cache_dtype.to_string(),
+    }
+}
+
+fn fingerprint(model_digest: &str, args: &EngineArgs) -> String {
+    let kv = args.kv_cache_dtype;
+    let parts = format!("{model_digest} {NUMERICS_VERSION} {SAMPLER_VERSION} kv-{kv}");
+    format!("fp_{}", &blake3::hash(parts.as_bytes()).to_hex()[..16])
+}

@@ -1,0 +1,312 @@
+//! How requests end: whole, cut, aborted, abandoned, or with the server.
+
+use std::time::Duration;
+
+use lockstep::intake::EngineState;
+use lockstep::request::{Failure, Request};
+use serde_json::{Value, json};
+
+use super::client::{Connection, get, post};
+use super::engine::Script;
+use super::fixture::{Fixture, Setup};
+
+const CHAT: &str = "/v1/chat/completions";
+
+/// An engine that says four letters and waits before the third.
+fn hesitant() -> impl Fn(&Request) -> Script {
+    |_| Script {
+        free: 2,
+        ..Script::text("abcd")
+    }
+}
+
+fn body(stream: bool) -> Value {
+    json!({"messages": [{"role": "user", "content": "hello"}], "stream": stream})
+}
+
+fn requests(server: &Fixture) -> usize {
+    server.stage.log.lock().unwrap().requests.len()
+}
+
+fn cancelled(server: &Fixture) -> usize {
+    server.stage.log.lock().unwrap().cancelled
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_a_stream_frees_its_request() {
+    let server = Setup::playing(hesitant()).start().await;
+    let mut connection = Connection::open(server.address).await;
+    connection.post(CHAT, "", &body(true).to_string()).await;
+    assert_eq!(connection.head().await.unwrap().status, 200);
+    while !String::from_utf8(connection.chunk().await.unwrap())
+        .unwrap()
+        .contains("\"b\"")
+    {}
+    assert_eq!(cancelled(&server), 0);
+    drop(connection);
+    server
+        .until("the engine hears of it", |server| cancelled(server) == 1)
+        .await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_wait_for_a_whole_answer_frees_its_request() {
+    let server = Setup::playing(hesitant()).start().await;
+    let mut connection = Connection::open(server.address).await;
+    let mut body = body(false);
+    body["n"] = 2.into();
+    connection.post(CHAT, "", &body.to_string()).await;
+    server
+        .until("both choices run", |server| requests(server) == 2)
+        .await;
+    assert_eq!(cancelled(&server), 0);
+    drop(connection);
+    server
+        .until("the engine hears of both", |server| cancelled(server) == 2)
+        .await;
+}
+
+#[tokio::test]
+async fn a_slow_reader_does_not_hold_the_engine() {
+    let long: &'static str = Box::leak("long answer ".repeat(30).into_boxed_str());
+    let server = Setup::saying(long).start().await;
+    let mut slow = Vec::new();
+    for _ in 0..20 {
+        let mut connection = Connection::open(server.address).await;
+        connection.post(CHAT, "", &body(true).to_string()).await;
+        slow.push(connection);
+    }
+    let ended = |server: &Fixture| server.stage.log.lock().unwrap().ended;
+    server
+        .until("all have been answered", |server| ended(server) == 20)
+        .await;
+    // Nobody has read a byte so far; all of it is there.
+    for mut connection in slow {
+        let chunks = connection.answer().await.chunks();
+        let text: String = chunks
+            .iter()
+            .filter_map(|c| c["choices"][0]["delta"]["content"].as_str())
+            .collect();
+        assert_eq!(text, long);
+    }
+}
+
+#[tokio::test]
+async fn a_fault_in_mid_stream_is_told_and_the_stream_ends() {
+    let failures = [
+        (Failure::NonFinite, "non_finite"),
+        (Failure::Engine("out of luck".into()), "engine_failure"),
+        (Failure::Expired, "expired"),
+    ];
+    for (failure, code) in failures {
+        let status = if code == "expired" { 503 } else { 500 };
+        let director = move |_: &Request| Script {
+            failure: Some(failure.clone()),
+            ..Script::text("ab")
+        };
+        let server = Setup::playing(director).start().await;
+        let chunks = post(server.address, CHAT, &body(true)).await.chunks();
+        let error = &chunks.last().unwrap()["error"];
+        assert_eq!(error["code"], code);
+        assert!(error["message"].is_string());
+        // Without a stream nothing has been sent: the status tells it.
+        let whole = post(server.address, CHAT, &body(false)).await;
+        assert_eq!(
+            (whole.status(), whole.json()["error"]["code"].as_str()),
+            (status, Some(code))
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_vanishes_does_not_leave_streams_open() {
+    let director = |_: &Request| Script {
+        vanish: true,
+        ..Script::text("ab")
+    };
+    let server = Setup::playing(director).start().await;
+    let chunks = post(server.address, CHAT, &body(true)).await.chunks();
+    assert_eq!(chunks.last().unwrap()["error"]["code"], "engine_failure");
+    assert_eq!(post(server.address, CHAT, &body(false)).await.status(), 500);
+    server.engine.abort();
+    // A thread that dies without a word leaves the door closed behind it.
+    server
+        .until("the door is closed", |server| server.engine.is_finished())
+        .await;
+    let answer = post(server.address, CHAT, &body(true)).await;
+    assert_eq!(
+        (answer.status(), answer.json()["error"]["code"].as_str()),
+        (503, Some("engine_dead"))
+    );
+    assert!(answer.head.header("retry-after").is_some());
+}
+
+#[tokio::test]
+async fn requests_over_the_queue_are_told_when_to_come_back() {
+    // The engine takes nothing, so that what is submitted waits.
+    let mut setup = Setup::playing(hesitant());
+    setup.max_waiting = 2;
+    let server = setup.start().await;
+    server.engine.abort();
+    server
+        .until("the engine has stopped", |server| {
+            server.engine.is_finished()
+        })
+        .await;
+    let answer = post(server.address, CHAT, &body(false)).await;
+    assert_eq!(answer.status(), 503);
+    let mut setup = Setup::playing(hesitant());
+    setup.max_waiting = 2;
+    let server = setup.start().await;
+    let mut body = body(true);
+    body["n"] = 3.into();
+    let answer = post(server.address, CHAT, &body).await;
+    // All choices or none: those that were taken are cancelled again.
+    if answer.status() == 429 {
+        assert_eq!(answer.head.header("retry-after"), Some("1"));
+        assert_eq!(answer.json()["error"]["type"], "rate_limit_error");
+        server
+            .until("the others are cancelled", |server| {
+                cancelled(server) == requests(server)
+            })
+            .await;
+    } else {
+        panic!("{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn keep_alive_comments_fill_a_silence() {
+    let mut setup = Setup::playing(hesitant());
+    setup.limits.keep_alive_interval = Duration::from_millis(20);
+    let server = setup.start().await;
+    let mut connection = Connection::open(server.address).await;
+    connection.post(CHAT, "", &body(true).to_string()).await;
+    connection.head().await.unwrap();
+    let mut comments = 0;
+    while comments < 3 {
+        comments += usize::from(connection.chunk().await.unwrap() == b": keep-alive\n\n");
+    }
+    server.stage.gate.add_permits(2);
+    let mut rest = Vec::new();
+    loop {
+        let chunk = connection.chunk().await.unwrap();
+        if chunk.is_empty() {
+            break;
+        }
+        rest.extend(chunk);
+    }
+    assert!(
+        String::from_utf8(rest)
+            .unwrap()
+            .ends_with("data: [DONE]\n\n")
+    );
+}
+
+#[tokio::test]
+async fn a_call_can_be_aborted_by_its_id_or_its_label() {
+    let server = Setup::playing(hesitant()).start().await;
+    let mut streamed = Connection::open(server.address).await;
+    streamed.post(CHAT, "", &body(true).to_string()).await;
+    streamed.head().await.unwrap();
+    let first = String::from_utf8(streamed.chunk().await.unwrap()).unwrap();
+    let first: Value = serde_json::from_str(
+        first
+            .split("\n\n")
+            .next()
+            .unwrap()
+            .strip_prefix("data: ")
+            .unwrap(),
+    )
+    .unwrap();
+    let mut whole = Connection::open(server.address).await;
+    whole
+        .post(CHAT, "x-request-id: mine\r\n", &body(false).to_string())
+        .await;
+    server
+        .until("both run", |server| requests(server) == 2)
+        .await;
+    for name in [&first["id"], &json!("mine")] {
+        let answer = post(server.address, "/abort", &json!({"request_id": name})).await;
+        assert_eq!(answer.json(), json!({"aborted": 1}));
+    }
+    let answer = whole.answer().await;
+    assert_eq!(
+        (answer.status(), answer.json()["error"]["code"].as_str()),
+        (400, Some("aborted"))
+    );
+    let mut rest = Vec::new();
+    while let Ok(chunk) = streamed.chunk().await {
+        if chunk.is_empty() {
+            break;
+        }
+        rest.extend(chunk);
+    }
+    let rest = String::from_utf8(rest).unwrap();
+    assert!(
+        rest.contains("\"code\":\"aborted\"") && rest.ends_with("data: [DONE]\n\n"),
+        "{rest}"
+    );
+    server
+        .until("the engine hears of both", |server| cancelled(server) == 2)
+        .await;
+    let answer = post(server.address, "/abort", &json!({"request_id": "mine"})).await;
+    assert_eq!(answer.status(), 404);
+    assert_eq!(
+        post(server.address, "/abort", &json!({})).await.status(),
+        400
+    );
+}
+
+#[tokio::test]
+async fn draining_finishes_what_runs_and_refuses_what_comes() {
+    let mut server = Setup::playing(hesitant()).start().await;
+    assert_eq!(get(server.address, "/ready").await.status(), 200);
+    let mut running = Connection::open(server.address).await;
+    running.post(CHAT, "", &body(true).to_string()).await;
+    server
+        .until("it runs", |server| requests(server) == 1)
+        .await;
+    server.stop();
+    server
+        .until("the door is shut", |server| {
+            server.intake.state() == EngineState::Draining
+        })
+        .await;
+    let ready = get(server.address, "/ready").await;
+    assert_eq!(
+        (ready.status(), ready.json()["error"]["code"].as_str()),
+        (503, Some("draining"))
+    );
+    assert_eq!(get(server.address, "/health").await.status(), 200);
+    let refused = post(server.address, CHAT, &body(true)).await;
+    assert_eq!(
+        (refused.status(), refused.head.header("retry-after")),
+        (503, Some("5"))
+    );
+    server.stage.gate.add_permits(2);
+    let chunks = running.answer().await.chunks();
+    assert_eq!(
+        chunks.last().unwrap()["choices"][0]["finish_reason"],
+        "stop"
+    );
+    let address = server.address;
+    server.stopped().await;
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn what_runs_for_too_long_is_ended_with_the_server() {
+    let mut setup = Setup::playing(hesitant());
+    setup.limits.drain_timeout = Duration::from_millis(50);
+    let mut server = setup.start().await;
+    let mut running = Connection::open(server.address).await;
+    running.post(CHAT, "", &body(true).to_string()).await;
+    server
+        .until("it runs", |server| requests(server) == 1)
+        .await;
+    server.stop();
+    // This engine does not heed the abort: its stream is cut when the connections close.
+    assert!(running.closed().await);
+    server.stopped().await;
+}

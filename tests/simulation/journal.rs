@@ -1,0 +1,189 @@
+//! The journal of a simulated load: replayed, altered, torn, and decided otherwise.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lockstep::journal::{
+    Header, JournalContent, JournalOptions, JournalSync, JournalWriter, ReplayReport, replay,
+};
+use lockstep::scheduler::SchedulerConfig;
+use lockstep::simulation::{Simulation, Workload, swarm};
+
+fn record(path: &Path, content: JournalContent, seed: u64) -> u64 {
+    let (config, workload) = swarm(seed, 40);
+    record_load(path, content, config, workload)
+}
+
+fn record_load(
+    path: &Path,
+    content: JournalContent,
+    config: SchedulerConfig,
+    workload: Workload,
+) -> u64 {
+    let options = JournalOptions {
+        path: path.to_owned(),
+        sync: JournalSync::None,
+        content,
+    };
+    let header = Header::new(config.clone(), "", "portable-1");
+    let mut writer = JournalWriter::create(&options, header).unwrap();
+    let mut simulation = Simulation::new(config, workload).unwrap();
+    while !simulation.is_done() {
+        simulation.step();
+        writer
+            .append(&simulation.inputs, &simulation.plan, &simulation.scheduler)
+            .unwrap();
+    }
+    writer.close().unwrap();
+    simulation.scheduler.num_steps()
+}
+
+fn file(dir: &tempfile::TempDir) -> PathBuf {
+    dir.path().join("journal.jsonl")
+}
+
+#[test]
+fn a_journal_replays_to_identical_plans_with_and_without_its_tokens() {
+    for content in [JournalContent::Tokens, JournalContent::Ids] {
+        for seed in 0..40 {
+            let dir = tempfile::tempdir().unwrap();
+            let steps = record(&file(&dir), content, seed);
+            let report = replay(&file(&dir)).unwrap();
+            assert_eq!(report.difference, None, "{content:?}, seed {seed}");
+            let whole = ReplayReport {
+                steps,
+                difference: None,
+                torn_bytes: None,
+            };
+            assert_eq!(report, whole);
+        }
+    }
+}
+
+#[test]
+fn a_journal_without_tokens_holds_none() {
+    let dir = tempfile::tempdir().unwrap();
+    record(&file(&dir), JournalContent::Ids, 3);
+    let text = fs::read_to_string(file(&dir)).unwrap();
+    assert!(!text.contains("\"prompt\":"));
+    assert!(!text.contains("cache_salt"));
+    assert!(text.contains("\"prompt_tokens\":"));
+}
+
+#[test]
+fn one_altered_byte_is_found_and_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(&dir);
+    record(&path, JournalContent::Tokens, 1);
+    let whole = fs::read(&path).unwrap();
+    let line_starts: Vec<usize> = std::iter::once(0)
+        .chain(
+            whole
+                .iter()
+                .enumerate()
+                .filter(|(_, b)| **b == b'\n')
+                .map(|(at, _)| at + 1),
+        )
+        .collect();
+    let mut tried = 0;
+    for at in (line_starts[1]..whole.len() - 1).step_by(whole.len() / 40) {
+        let mut altered = whole.clone();
+        altered[at] = if altered[at] == b'1' { b'2' } else { b'1' };
+        fs::write(&path, &altered).unwrap();
+        let line = line_starts.iter().filter(|start| **start <= at).count() as u64;
+        let found = replay(&path)
+            .unwrap()
+            .difference
+            .unwrap_or_else(|| panic!("byte {at} of line {line} was altered, and not found"));
+        assert_eq!(found.line, line, "byte {at}");
+        assert_eq!(found.step, line - 1, "byte {at}");
+        assert!(!found.chained && !found.field.is_empty(), "{found}");
+        tried += 1;
+    }
+    assert!(tried > 35);
+}
+
+#[test]
+fn an_altered_byte_is_named_by_its_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(&dir);
+    record(&path, JournalContent::Tokens, 1);
+    let whole = fs::read_to_string(&path).unwrap();
+    for (text, field) in [
+        ("\"max_tokens\":", "inputs.arrivals[0].max_tokens"),
+        ("\"step\":", "step"),
+        ("\"chunks\":[[", "plan.chunks[0][0]"),
+        ("\"chain\":\"", "chain"),
+    ] {
+        let header = whole.find('\n').unwrap();
+        let at = header + whole[header..].find(text).unwrap() + text.len();
+        let mut altered = whole.clone().into_bytes();
+        altered[at] = if altered[at] == b'7' { b'8' } else { b'7' };
+        fs::write(&path, altered).unwrap();
+        let found = replay(&path).unwrap().difference.unwrap();
+        assert_eq!(found.field, field, "{found}");
+    }
+}
+
+#[test]
+fn a_torn_last_line_is_reported_and_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(&dir);
+    let steps = record(&path, JournalContent::Tokens, 2);
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+    let report = replay(&path).unwrap();
+    assert_eq!((report.steps, report.difference), (steps - 1, None));
+    assert!(report.torn_bytes.is_some_and(|bytes| bytes > 70));
+}
+
+#[test]
+fn files_that_are_no_journals_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(&dir);
+    assert!(
+        replay(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("journal.jsonl")
+    );
+    for (text, why) in [
+        ("", "not a journal"),
+        ("hello\n", "not a journal"),
+        ("{\"journal\":99}\n", "version 99"),
+        ("{\"journal\":1}\n", "not a journal"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let error = replay(&path).unwrap_err().to_string();
+        assert!(error.contains(why), "{text:?}: {error}");
+    }
+    record(&path, JournalContent::Tokens, 1);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(
+        &path,
+        text.replacen("\"block_size\":", "\"block_size\": ", 1),
+    )
+    .unwrap();
+    let error = replay(&path).unwrap_err().to_string();
+    assert!(error.contains("header, was altered"), "{error}");
+}
+
+#[test]
+fn a_journal_is_never_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    for seed in 0..3 {
+        record(&file(&dir), JournalContent::Tokens, seed);
+    }
+    let mut names: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["journal.jsonl", "journal.jsonl.1", "journal.jsonl.2"]
+    );
+    for name in names {
+        assert_eq!(replay(&dir.path().join(name)).unwrap().difference, None);
+    }
+}
