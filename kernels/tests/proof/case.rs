@@ -54,6 +54,15 @@ pub(crate) fn out_f32(values: &[f32]) -> Value {
     Value::Out(written(bytes_of_f32(values)))
 }
 
+/// Flags that a kernel adds to: every fifth row has one already.
+pub(crate) fn noted(flags: &[u32]) -> Value {
+    let before: Vec<u32> = (0..flags.len())
+        .map(|row| u32::from(row % 5 == 4))
+        .collect();
+    let after: Vec<u32> = before.iter().zip(flags).map(|(a, b)| a | b).collect();
+    Value::InOut(bytes_of_u32(&before), written(bytes_of_u32(&after)))
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) kernel: &'static Kernel,
