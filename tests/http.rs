@@ -9,4 +9,6 @@ mod engine;
 mod fixture;
 mod fuzz;
 mod lifecycle;
+mod real;
+mod responses;
 mod tools;

@@ -83,6 +83,7 @@ impl Setup {
             intake: intake.clone(),
             model: card(),
             text: Arc::new(Bytes),
+            grammars: None,
             limits: self.limits,
             keys: self.keys,
             metrics: Arc::clone(&metrics),

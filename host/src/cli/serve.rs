@@ -13,6 +13,7 @@ use crate::clock;
 use crate::config::EngineArgs;
 use crate::http::{self, ApiKeys, App, HttpLimits, Listener, ModelCard, SeedSource};
 use crate::start::{Running, start};
+use crate::structured::Grammars;
 
 /// The arguments of `lockstep serve`.
 #[derive(Debug, clap::Args)]
@@ -137,12 +138,13 @@ fn app(args: &Args, name: String, running: &Running) -> Result<App, CliError> {
             fingerprint: running.fingerprint.clone(),
         },
         text: Arc::clone(&running.text) as _,
+        grammars: Some(Arc::new(Grammars::new(&running.text.tokenizer)?)),
         limits,
         keys,
         metrics: Arc::clone(&running.metrics),
         seeds: SeedSource::new(args.engine.seed),
         cors: None,
-        debug: None,
+        debug: Some(Arc::new(running.accounts.clone())),
         config: serde_json::to_value(&running.config)?,
     })
 }

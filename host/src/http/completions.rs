@@ -39,8 +39,8 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let server = Arc::clone(&call.server);
     let request = CompletionRequest::read(&body, server.bounds())?;
     prepare::check_model(&server, request.common.model.as_deref())?;
-    prepare::refuse_constraint(request.constraint)?;
-    let common = request.common;
+    let mut common = request.common;
+    prepare::constrain(&server, request.constraint, &mut common).await?;
     let shown = Shown {
         echo: request.echo,
         logprobs: request.logprobs.is_some(),

@@ -50,6 +50,8 @@ pub struct HttpLimits {
     pub max_messages: usize,
     /// Tools of a request.
     pub max_tools: usize,
+    /// Bytes of a constraint: schema, regular expression, choices or grammar.
+    pub max_grammar_bytes: usize,
     /// Length of an answer whose request names none; `None` is what the context leaves.
     pub default_max_tokens: Option<u32>,
 }
@@ -79,6 +81,7 @@ impl Default for HttpLimits {
             max_bad_words: 256,
             max_messages: 4096,
             max_tools: 128,
+            max_grammar_bytes: 128 << 10,
             default_max_tokens: None,
         }
     }

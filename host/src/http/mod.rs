@@ -19,6 +19,7 @@
 use std::sync::Arc;
 
 use crate::intake::Intake;
+use crate::structured::Grammars;
 
 mod account;
 mod auth;
@@ -39,6 +40,7 @@ mod models;
 mod ops;
 mod prepare;
 mod probes;
+mod responses;
 mod router;
 mod seeds;
 mod server;
@@ -67,6 +69,8 @@ pub struct App {
     pub model: ModelCard,
     /// Its tokenizer and chat template.
     pub text: Arc<dyn text::TextModel>,
+    /// Compiles constraints on answers; without it requests that have one are refused.
+    pub grammars: Option<Arc<Grammars>>,
     /// What clients may take up.
     pub limits: HttpLimits,
     /// The keys that open the API.

@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::metrics::Metrics;
 use super::server::Server;
 use super::wire::Bounds;
-use super::{chat, completions, debug, models, ops, probes, tokenize};
+use super::{chat, completions, debug, models, ops, probes, responses, tokenize};
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,7 @@ enum Route {
     DebugPreemptions,
     Chat,
     Completions,
+    Responses,
     RenderChat,
     RenderCompletion,
     Tokenize,
@@ -58,6 +59,7 @@ impl Route {
             "/debug/preemptions" => Self::DebugPreemptions,
             "/v1/chat/completions" => Self::Chat,
             "/v1/completions" => Self::Completions,
+            "/v1/responses" => Self::Responses,
             "/v1/chat/completions/render" => Self::RenderChat,
             "/v1/completions/render" => Self::RenderCompletion,
             "/tokenize" => Self::Tokenize,
@@ -94,6 +96,7 @@ impl Route {
             Self::DebugPreemptions => "debug_preemptions",
             Self::Chat => "chat_completions",
             Self::Completions => "completions",
+            Self::Responses => "responses",
             Self::RenderChat => "render_chat",
             Self::RenderCompletion => "render_completion",
             Self::Tokenize => "tokenize",
@@ -107,6 +110,7 @@ impl Route {
             self,
             Self::Chat
                 | Self::Completions
+                | Self::Responses
                 | Self::RenderChat
                 | Self::RenderCompletion
                 | Self::Tokenize
@@ -196,6 +200,7 @@ async fn dispatch(call: Call, route: Option<Route>) -> Result<Reply, ApiError> {
         Route::DebugPreemptions => debug::preemptions(&server),
         Route::Chat => chat::answer(call).await,
         Route::Completions => completions::answer(call).await,
+        Route::Responses => responses::answer(call).await,
         Route::RenderChat => tokenize::render_chat(call).await,
         Route::RenderCompletion => tokenize::render_completion(call).await,
         Route::Tokenize => tokenize::tokenize(call).await,

@@ -49,11 +49,24 @@ impl EventWriter {
         self.bytes.extend_from_slice(b"\n\n");
     }
 
+    /// An event with a name that holds a value as JSON.
+    pub(super) fn named(&mut self, name: &str, value: &impl serde::Serialize) {
+        self.bytes.extend_from_slice(b"event: ");
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(b'\n');
+        self.json(value);
+    }
+
     /// An event that holds these bytes, which have no line break.
     pub(super) fn data(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(b"data: ");
         self.bytes.extend_from_slice(bytes);
         self.bytes.extend_from_slice(b"\n\n");
+    }
+
+    /// Forgets what was written.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
     }
 
     /// The event that ends a stream.

@@ -10,6 +10,7 @@ use super::fields::{self, Fields};
 use crate::batch::TokenId;
 use crate::http::error::ApiError;
 use crate::request::{SamplingParams, StopConditions};
+use crate::structured::Matcher;
 
 /// Below this temperature the draw is greedy: dividing by less would overflow the logits.
 const LEAST_TEMPERATURE: f32 = 1e-5;
@@ -38,6 +39,8 @@ pub(in crate::http) struct Common {
     pub(in crate::http) return_token_ids: bool,
     pub(in crate::http) skip_special_tokens: bool,
     pub(in crate::http) tokens_as_ids: bool,
+    /// The compiled constraint, once there is one.
+    pub(in crate::http) matcher: Option<Matcher>,
 }
 
 impl Common {
@@ -71,6 +74,7 @@ impl Common {
             return_token_ids: fields.bool("return_token_ids")?.unwrap_or(false),
             skip_special_tokens: fields.bool("skip_special_tokens")?.unwrap_or(true),
             tokens_as_ids: fields.bool("return_tokens_as_token_ids")?.unwrap_or(false),
+            matcher: None,
         })
     }
 }
@@ -118,6 +122,7 @@ fn take_sampling(
         logit_bias: take_logit_bias(fields, bounds)?,
         allowed_token_ids: take_allowed(fields, bounds)?,
         bad_words: Arc::from([]),
+        constraint: None,
     };
     // Negative seeds are the same 64 bits.
     let seed = fields.integer("seed", SEEDS)?.map(|seed| seed as u64);
@@ -224,6 +229,7 @@ fn take_stop(fields: &mut Fields, bounds: Bounds<'_>) -> Result<StopConditions, 
         stop_token_ids: fields::token_ids(&ids, "stop_token_ids", bounds.vocab_size)?,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
         include_stop_str_in_output: fields.bool("include_stop_str_in_output")?.unwrap_or(false),
+        skip_special_tokens: true,
     })
 }
 
