@@ -153,9 +153,9 @@ unsafe fn add_segment<S: Simd, const R: usize>(
     first: bool,
 ) {
     for r in 0..R {
-        // SAFETY: the instruction set is enabled.
         totals[r] = match first {
             true => sums[r],
+            // SAFETY: the instruction set is enabled.
             false => unsafe { S::add(totals[r], sums[r]) },
         };
     }
