@@ -268,3 +268,23 @@ async fn debug_is_answered_by_whoever_keeps_the_journal() {
     let preemptions = ask(server.address, "GET", "/debug/preemptions", key).await;
     assert_eq!(preemptions.json(), json!({"limit": 1000}));
 }
+
+#[tokio::test]
+async fn a_unix_socket_serves_the_same() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lockstep.sock");
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let server = Setup::saying("x")
+        .start_on(lockstep::http::Listener::Unix(listener))
+        .await;
+    let mut socket = tokio::net::UnixStream::connect(&path).await.unwrap();
+    socket
+        .write_all(b"GET /ready HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    server.stopped_now().await;
+}
