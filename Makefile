@@ -5,7 +5,7 @@ VENV := $(CACHE)/venv
 MODEL ?= smollm2-135m
 ARGS ?=
 
-.PHONY: build serve test verify-fmt verify-clippy venv model clean
+.PHONY: build serve test verify-fmt verify-clippy verify-test-cuda venv model clean
 
 build:
 	cargo build --release -p lockstep
@@ -31,6 +31,10 @@ model: build
 
 verify-fmt:
 	cargo fmt --all --check
+
+# Proves the CUDA kernels in an interpreter and with NVIDIA's assemblers; nothing of it needs a GPU.
+verify-test-cuda:
+	kernels/verify.sh
 
 verify-clippy:
 	cargo clippy --release --workspace --all-targets -- -D warnings

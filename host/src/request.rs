@@ -96,6 +96,8 @@ pub struct StopConditions {
     pub ignore_eos: bool,
     /// Whether stop texts stay in the answer.
     pub include_stop_str_in_output: bool,
+    /// Whether special tokens are left out of the text, and so of what stop texts are looked for in.
+    pub skip_special_tokens: bool,
 }
 
 /// A request as the engine takes it: tokenized, and checked against every limit.
@@ -120,8 +122,6 @@ pub struct Request {
     pub timeout: Option<Duration>,
     /// The same, if it has no first seat by then.
     pub queue_timeout: Option<Duration>,
-    /// Whether special tokens are left out of the text.
-    pub skip_special_tokens: bool,
     /// The constraint of [`SamplingParams::constraint`], compiled, at the answer's beginning.
     pub matcher: Option<Matcher>,
 }

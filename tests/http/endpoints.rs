@@ -247,7 +247,7 @@ async fn debug_is_answered_by_whoever_keeps_the_journal() {
     struct View;
     impl lockstep::http::DebugView for View {
         fn request(&self, number: u64) -> Option<serde_json::Value> {
-            (number == 3).then(|| json!({"request": 3}))
+            (number < 4).then(|| json!({"request": number}))
         }
         fn preemptions(&self, limit: usize) -> serde_json::Value {
             json!({"limit": limit})
@@ -261,6 +261,20 @@ async fn debug_is_answered_by_whoever_keeps_the_journal() {
     assert_eq!(get(server.address, "/debug/requests/3").await.status(), 401);
     let known = ask(server.address, "GET", "/debug/requests/3", key).await;
     assert_eq!(known.json(), json!({"request": 3}));
+    let body = "{\"prompt\": \"a\"}";
+    let named = format!("x-request-id: mine\r\n{key}");
+    let answer = super::client::post_with(server.address, "/v1/completions", &named, body).await;
+    let answer_id = answer.json()["id"].as_str().unwrap().to_owned();
+    for name in ["mine", &answer_id] {
+        let known = ask(
+            server.address,
+            "GET",
+            &format!("/debug/requests/{name}"),
+            key,
+        )
+        .await;
+        assert_eq!(known.json(), json!({"request": 0}));
+    }
     for id in ["4", "x", "-1", "99999999999999999999"] {
         let answer = ask(server.address, "GET", &format!("/debug/requests/{id}"), key).await;
         assert_eq!(answer.status(), 404, "{id}");

@@ -4,6 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
+mod doctor;
+mod drive;
 mod explain;
 mod inspect;
 mod pull;
@@ -39,6 +42,10 @@ enum Command {
     Simulate(simulate::Args),
     /// Says what a model file holds and the memory it will need.
     Inspect(inspect::Args),
+    /// Measures how fast a model runs here.
+    Bench(bench::Args),
+    /// Proves here, with a model, that its logits depend on nothing but its tokens.
+    Doctor(doctor::Args),
 }
 
 /// Runs the command that the process was started with.
@@ -58,6 +65,8 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => explain::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Doctor(args) => doctor::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("lockstep: {error}");

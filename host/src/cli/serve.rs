@@ -108,7 +108,7 @@ fn app(args: &Args, name: String, running: &Running) -> Result<App, CliError> {
         metrics: Arc::clone(&running.metrics),
         seeds: SeedSource::new(args.engine.seed),
         cors: args.http.cors(),
-        debug: None,
+        debug: Some(Arc::new(running.accounts.clone())),
         config: serde_json::to_value(&running.config)?,
     })
 }

@@ -62,7 +62,7 @@ impl Live {
             prompt_logprobs: Vec::new(),
             events,
             unsent: Vec::with_capacity(2),
-            permit: Some(permit),
+            permit,
             started: false,
             decode,
             matcher,
@@ -183,7 +183,7 @@ impl Live {
     }
 
     fn text_of(&mut self, tokenizer: &Tokenizer, token: TokenId) -> (String, Option<String>) {
-        let bytes = tokenizer.text_bytes(token, self.request.skip_special_tokens);
+        let bytes = tokenizer.text_bytes(token, self.request.stop.skip_special_tokens);
         let piece = self.decode.push(bytes.unwrap_or_default());
         // Below `min_tokens` a stop text is text like any other.
         let released = if self.generated <= self.request.stop.min_tokens {

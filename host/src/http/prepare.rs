@@ -73,11 +73,11 @@ pub(super) fn prepare(
                 cache_salt: common.cache_salt.clone(),
                 timeout: None,
                 queue_timeout: None,
-                skip_special_tokens: common.skip_special_tokens,
                 matcher: common.matcher.clone(),
             };
             request.sampling.seed = choice_seed(seed, choice);
             request.stop.max_tokens = max_tokens;
+            request.stop.skip_special_tokens = common.skip_special_tokens;
             requests.push(request);
         }
     }

@@ -10,6 +10,9 @@ mod footprint;
 mod transformer;
 mod weights;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{ModelConfig, RopeScaling};
 pub use error::ModelError;
 pub use footprint::{Footprint, Item};

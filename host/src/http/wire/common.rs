@@ -233,6 +233,7 @@ fn take_stop(fields: &mut Fields, bounds: Bounds<'_>) -> Result<StopConditions, 
         stop_token_ids: fields::token_ids(&ids, "stop_token_ids", bounds.vocab_size)?,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
         include_stop_str_in_output: fields.bool("include_stop_str_in_output")?.unwrap_or(false),
+        skip_special_tokens: true,
     })
 }
 

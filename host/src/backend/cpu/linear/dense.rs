@@ -1,5 +1,10 @@
 //! Formats whose weights are plain numbers.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over registers index several arrays at once"
+)]
+
 use std::marker::PhantomData;
 use std::ops::Range;
 

@@ -1,5 +1,10 @@
 //! Formats with blocks of 32.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over registers index several arrays at once"
+)]
+
 use std::marker::PhantomData;
 use std::ops::Range;
 

@@ -1,5 +1,10 @@
 //! Formats with super-blocks of 256: sub-scales multiply in integers.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over registers index several arrays at once"
+)]
+
 use std::marker::PhantomData;
 use std::ops::Range;
 

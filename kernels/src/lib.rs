@@ -1,0 +1,52 @@
+//! Lockstep's PTX kernels and the table that says how each is launched.
+//!
+//! The CUDA C++ in `kernels/cuda` is compiled by `kernels/build-ptx.sh`; the PTX is checked in and
+//! embedded here, so that a build needs no NVIDIA tool. [`KERNELS`] names, for each entry, its
+//! arguments, its launch rule ([`Kernel::size`]) and its CPU twin: the operation of the numerics
+//! contract that it equals bit for bit.
+
+mod format;
+mod size;
+mod table;
+
+pub use format::Format;
+pub use size::{Block, Grid, LaunchSize, Shape, Shared};
+pub use table::{Argument, KERNELS, Kernel, kernel};
+
+/// A PTX text: kernels that are loaded together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Module {
+    /// Normalisation, activation quantisation and what is done element by element.
+    Rows,
+    /// Rows of a packed matrix as f32.
+    Embed,
+    /// Linear layers over packed matrices.
+    Linear,
+    /// The KV cache and paged attention.
+    Attention,
+}
+
+impl Module {
+    /// Every module.
+    pub const ALL: [Self; 4] = [Self::Rows, Self::Embed, Self::Linear, Self::Attention];
+
+    /// The text that a driver compiles.
+    pub const fn ptx(self) -> &'static str {
+        match self {
+            Self::Rows => include_str!("../ptx/rows.ptx"),
+            Self::Embed => include_str!("../ptx/embed.ptx"),
+            Self::Linear => include_str!("../ptx/linear.ptx"),
+            Self::Attention => include_str!("../ptx/attention.ptx"),
+        }
+    }
+
+    /// Its name: that of its source and of its PTX.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rows => "rows",
+            Self::Embed => "embed",
+            Self::Linear => "linear",
+            Self::Attention => "attention",
+        }
+    }
+}

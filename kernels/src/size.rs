@@ -1,0 +1,116 @@
+//! Launch rules: how many blocks, threads and bytes of shared memory a shape takes.
+
+/// Outputs of a tile.
+const TILE: u32 = 16;
+/// Elements of the inner dimension that one chain sums.
+const SEGMENT: u32 = 512;
+/// Segments that a block of a linear kernel sums at a time.
+const SEGMENTS_AT_ONCE: u32 = 8;
+/// Threads of a warp.
+const WARP: u32 = 32;
+/// Positions of a split of attention.
+const SPLIT: u32 = 256;
+
+/// What a launch is over; a kernel's rule reads the fields that its doc names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// Rows of the step.
+    pub rows: u32,
+    /// Elements, or blocks of elements, for kernels that do not care about rows.
+    pub elements: u32,
+    /// Outputs of a linear layer.
+    pub outputs: u32,
+    /// Inputs of a linear layer.
+    pub inputs: u32,
+    /// Query heads.
+    pub heads: u32,
+    /// The greatest position of the step plus one.
+    pub positions: u32,
+}
+
+/// The size of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchSize {
+    /// Blocks along each axis.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared_bytes: u32,
+}
+
+/// How many blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grid {
+    /// One for each of [`Shape::rows`].
+    Rows,
+    /// One for so many of [`Shape::elements`].
+    Elements(u32),
+    /// Tiles of [`Shape::outputs`], by groups of so many [`Shape::rows`].
+    Tiles(u32),
+    /// Splits of [`Shape::positions`], by [`Shape::heads`], by [`Shape::rows`].
+    Splits,
+    /// [`Shape::heads`] by [`Shape::rows`].
+    Heads,
+}
+
+/// How many threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// So many.
+    Threads(u32),
+    /// Sixteen for each segment of [`Shape::inputs`], at most 128, whole warps.
+    Segments,
+}
+
+/// How much dynamic shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shared {
+    /// None.
+    None,
+    /// An f32 for each segment of [`Shape::inputs`], so many rows, and sixteen outputs.
+    SegmentSums(u32),
+}
+
+impl Shape {
+    fn segments(&self) -> u32 {
+        self.inputs.div_ceil(SEGMENT)
+    }
+
+    /// Splits of attention that the step's positions need.
+    pub fn splits(&self) -> u32 {
+        self.positions.div_ceil(SPLIT)
+    }
+}
+
+impl Grid {
+    pub(crate) fn size(self, shape: &Shape) -> [u32; 3] {
+        match self {
+            Self::Rows => [shape.rows, 1, 1],
+            Self::Elements(each) => [shape.elements.div_ceil(each), 1, 1],
+            Self::Tiles(rows) => [shape.outputs.div_ceil(TILE), shape.rows.div_ceil(rows), 1],
+            Self::Splits => [shape.splits(), shape.heads, shape.rows],
+            Self::Heads => [shape.heads, shape.rows, 1],
+        }
+    }
+}
+
+impl Block {
+    pub(crate) fn size(self, shape: &Shape) -> u32 {
+        match self {
+            Self::Threads(threads) => threads,
+            Self::Segments => {
+                (shape.segments().clamp(1, SEGMENTS_AT_ONCE) * TILE).next_multiple_of(WARP)
+            }
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn size(self, shape: &Shape) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::SegmentSums(rows) => shape.segments() * rows * TILE * 4,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Cases of the linear kernels: one block, a segment and a bit, more segments than go at once; a
+//! whole tile, and one output more; rows below, at and above what goes at once.
+
+use lockstep_kernels::{Format, Shape};
+
+use crate::case::{Case, Value, in_f32, in_u32, out_f32};
+use crate::elementwise::quantised;
+use crate::random::Random;
+use crate::weights::Weights;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let mut out = Vec::new();
+    for format in Format::ALL {
+        let block = format.block_len();
+        // Three segments, the last one as long as leaves most of an unrolled loop's remainder.
+        let ragged = 1024 + if block == 256 { 256 } else { 7 * block };
+        let shapes = [
+            (1, block, 1),
+            (17, 512 + block, 2),
+            (16, if block == 1 { 45 } else { 7 * block }, 3),
+            (3, 512 * 9 + block, 1),
+            (2, ragged, 2),
+            (17, 1024, 1),
+            (2, 512, 1),
+            (2, 512 * 3 + block, 1),
+            (2, 512 * 4 + block, 1),
+            (2, if block == 1 { 8 } else { 4 * block }, 1),
+        ];
+        out.extend(shapes.map(|(outputs, inputs, rows)| case(format, 1, outputs, inputs, rows)));
+        let shapes = [
+            (17, block, 9),
+            (17, 512 + block, 11),
+            (17, 1024, 3),
+            (16, 512 * 9 + block, 8),
+            (2, ragged, 2),
+            (2, 512, 1),
+            (2, 512 * 3 + block, 1),
+            (2, 512 * 4 + block, 1),
+        ];
+        out.extend(shapes.map(|(outputs, inputs, rows)| case(format, 8, outputs, inputs, rows)));
+    }
+    out
+}
+
+fn case(format: Format, at_once: u32, outputs: usize, inputs: usize, rows: usize) -> Case {
+    let seed = (outputs * 31 + inputs * 7 + rows) as u64;
+    let weights = Weights::random(format, outputs, inputs, seed);
+    let mut random = Random::new(seed + 1);
+    let mut x = random.activations(rows * inputs);
+    // The last elements count: they are all that some segments have.
+    for row in x.chunks_mut(inputs) {
+        let tail = inputs.saturating_sub(32);
+        row[tail..].fill_with(|| random.float());
+    }
+    let expected: Vec<f32> = x
+        .chunks(inputs)
+        .flat_map(|x| {
+            (0..outputs)
+                .map(|row| weights.dot(row, x))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    let mut values = vec![Value::In(weights.packed())];
+    if format.block_len() == 1 {
+        values.push(in_f32(&x));
+    } else {
+        let (q, d, sums) = quantised(&x, format.block_len());
+        values.extend([Value::In(q), in_f32(&d), in_u32(&sums)]);
+    }
+    values.push(out_f32(&expected));
+    let shape = Shape {
+        rows: rows as u32,
+        outputs: outputs as u32,
+        inputs: inputs as u32,
+        ..Shape::default()
+    };
+    values.extend([shape.outputs, shape.inputs, shape.rows].map(Value::U32));
+    let entry = format!("linear_{}_x{at_once}", format.name());
+    Case::new(
+        &entry,
+        format!("{rows} rows, {outputs} x {inputs}"),
+        shape,
+        values,
+    )
+}

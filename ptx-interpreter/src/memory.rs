@@ -1,0 +1,288 @@
+//! Global and shared memory that know their bounds, what was written, and by whom.
+
+use crate::fault::FaultKind;
+use crate::shadow::{Access, Shadow};
+
+/// Buffers lie this far apart, so that no stray address of a real size meets another buffer.
+const SPACING: u64 = 1 << 40;
+
+/// The most bytes that one instruction accesses for one thread.
+pub(crate) const WIDEST: usize = 16;
+
+/// The bytes of one access.
+pub(crate) type Bytes = [u8; WIDEST];
+
+/// What a launch may do with a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Read, also through the non-coherent path.
+    Read,
+    /// Read and write.
+    Write,
+}
+
+/// The address of a buffer on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pointer(pub(crate) u64);
+
+/// Global memory: buffers, each with bounds, a permission and initialised bytes.
+#[derive(Debug, Default)]
+pub struct Memory {
+    buffers: Vec<Storage>,
+}
+
+impl Memory {
+    /// Memory without a buffer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A buffer that holds `bytes`.
+    pub fn upload(&mut self, bytes: &[u8], permission: Permission) -> Pointer {
+        self.push(Storage {
+            bytes: bytes.to_vec(),
+            state: vec![State::Written; bytes.len()],
+            shadow: Vec::new(),
+            permission,
+            blocks_share: true,
+        })
+    }
+
+    /// A writable buffer of `length` bytes that nothing has written.
+    pub fn reserve(&mut self, length: usize) -> Pointer {
+        self.push(Storage::unwritten(length, true))
+    }
+
+    fn push(&mut self, storage: Storage) -> Pointer {
+        self.buffers.push(storage);
+        Pointer(self.buffers.len() as u64 * SPACING)
+    }
+
+    /// Changes what the following launches may do with a buffer.
+    pub fn permit(&mut self, pointer: Pointer, permission: Permission) {
+        if let Ok((buffer, _)) = self.find(pointer.0, 0) {
+            buffer.permission = permission;
+        }
+    }
+
+    /// What a buffer holds; `None` for a byte that nothing has written.
+    pub fn download(&self, pointer: Pointer) -> Vec<Option<u8>> {
+        let index = (pointer.0 / SPACING) as usize;
+        let Some(buffer) = index.checked_sub(1).and_then(|i| self.buffers.get(i)) else {
+            return Vec::new();
+        };
+        let known = |(byte, state): (&u8, &State)| (*state == State::Written).then_some(*byte);
+        buffer.bytes.iter().zip(&buffer.state).map(known).collect()
+    }
+
+    /// Forgets the accesses of earlier launches, which are ordered before the next.
+    pub(crate) fn begin_launch(&mut self) {
+        for buffer in &mut self.buffers {
+            buffer.shadow.clear();
+            if buffer.permission == Permission::Write {
+                buffer.shadow.resize(buffer.bytes.len(), Shadow::UNTOUCHED);
+            }
+        }
+    }
+
+    fn find(&mut self, address: u64, bytes: usize) -> Result<(&mut Storage, usize), FaultKind> {
+        let outside = FaultKind::OutOfBounds { address, bytes };
+        let index = ((address / SPACING) as usize)
+            .checked_sub(1)
+            .ok_or(outside.clone())?;
+        let buffer = self.buffers.get_mut(index).ok_or(outside.clone())?;
+        let offset = (address % SPACING) as usize;
+        match offset.checked_add(bytes) {
+            Some(end) if end <= buffer.bytes.len() => Ok((buffer, offset)),
+            _ => Err(outside),
+        }
+    }
+
+    pub(crate) fn read(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        non_coherent: bool,
+        now: &Access,
+    ) -> Result<Bytes, FaultKind> {
+        aligned(address, bytes)?;
+        let (buffer, offset) = self.find(address, bytes)?;
+        if non_coherent && buffer.permission != Permission::Read {
+            return Err(FaultKind::NonCoherent { address });
+        }
+        buffer.read(address, offset, bytes, now)
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        address: u64,
+        bytes: &[u8],
+        now: &Access,
+    ) -> Result<(), FaultKind> {
+        aligned(address, bytes.len())?;
+        let (buffer, offset) = self.find(address, bytes.len())?;
+        if buffer.permission == Permission::Read {
+            return Err(FaultKind::ReadOnly { address });
+        }
+        buffer.write(address, offset, bytes, now)
+    }
+}
+
+fn aligned(address: u64, bytes: usize) -> Result<(), FaultKind> {
+    if address.is_multiple_of(bytes as u64) {
+        return Ok(());
+    }
+    Err(FaultKind::Misaligned { address, bytes })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Unwritten,
+    Written,
+    InFlight,
+}
+
+/// Bytes, and for each what is known of it.
+#[derive(Debug)]
+struct Storage {
+    bytes: Vec<u8>,
+    state: Vec<State>,
+    /// Empty where nothing can be written, and so nothing can race.
+    shadow: Vec<Shadow>,
+    permission: Permission,
+    blocks_share: bool,
+}
+
+impl Storage {
+    fn unwritten(length: usize, blocks_share: bool) -> Self {
+        Self {
+            bytes: vec![0; length],
+            state: vec![State::Unwritten; length],
+            shadow: vec![Shadow::UNTOUCHED; length],
+            permission: Permission::Write,
+            blocks_share,
+        }
+    }
+
+    fn read(
+        &mut self,
+        address: u64,
+        offset: usize,
+        bytes: usize,
+        now: &Access,
+    ) -> Result<Bytes, FaultKind> {
+        for index in 0..bytes {
+            let address = address + index as u64;
+            match self.state[offset + index] {
+                State::Written => {}
+                State::Unwritten => return Err(FaultKind::Uninitialised { address }),
+                State::InFlight => return Err(FaultKind::InFlight { address }),
+            }
+            if let Some(shadow) = self.shadow.get_mut(offset + index) {
+                shadow.read(now, self.blocks_share, address)?;
+            }
+        }
+        let mut out = [0; WIDEST];
+        out[..bytes].copy_from_slice(&self.bytes[offset..offset + bytes]);
+        Ok(out)
+    }
+
+    /// Notes a write to each byte and leaves it in `state`.
+    fn mark(
+        &mut self,
+        address: u64,
+        offset: usize,
+        bytes: usize,
+        state: State,
+        now: &Access,
+    ) -> Result<(), FaultKind> {
+        for index in 0..bytes {
+            let address = address + index as u64;
+            if self.state[offset + index] == State::InFlight {
+                return Err(FaultKind::InFlight { address });
+            }
+            self.shadow[offset + index].write(now, self.blocks_share, address)?;
+            self.state[offset + index] = state;
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        address: u64,
+        offset: usize,
+        bytes: &[u8],
+        now: &Access,
+    ) -> Result<(), FaultKind> {
+        self.mark(address, offset, bytes.len(), State::Written, now)?;
+        self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// The shared memory of one block.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    storage: Storage,
+}
+
+impl Shared {
+    pub(crate) fn new(length: usize) -> Self {
+        Self {
+            storage: Storage::unwritten(length, false),
+        }
+    }
+
+    fn place(&self, address: u64, bytes: usize) -> Result<usize, FaultKind> {
+        aligned(address, bytes)?;
+        let offset = usize::try_from(address).unwrap_or(usize::MAX);
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.storage.bytes.len() => Ok(offset),
+            _ => Err(FaultKind::OutOfBounds { address, bytes }),
+        }
+    }
+
+    pub(crate) fn read(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        now: &Access,
+    ) -> Result<Bytes, FaultKind> {
+        let offset = self.place(address, bytes)?;
+        self.storage.read(address, offset, bytes, now)
+    }
+
+    pub(crate) fn write(
+        &mut self,
+        address: u64,
+        bytes: &[u8],
+        now: &Access,
+    ) -> Result<(), FaultKind> {
+        let offset = self.place(address, bytes.len())?;
+        self.storage.write(address, offset, bytes, now)
+    }
+
+    /// Begins an asynchronous copy: nobody may touch the bytes until it ends.
+    pub(crate) fn begin_copy(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        now: &Access,
+    ) -> Result<(), FaultKind> {
+        let offset = self.place(address, bytes)?;
+        self.storage
+            .mark(address, offset, bytes, State::InFlight, now)
+    }
+
+    /// Ends an asynchronous copy: the bytes are its owner's writes at this moment.
+    pub(crate) fn end_copy(
+        &mut self,
+        address: u64,
+        bytes: &[u8],
+        now: &Access,
+    ) -> Result<(), FaultKind> {
+        let offset = self.place(address, bytes.len())?;
+        self.storage.state[offset..offset + bytes.len()].fill(State::Unwritten);
+        self.storage.write(address, offset, bytes, now)
+    }
+}
