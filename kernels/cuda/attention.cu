@@ -6,7 +6,7 @@
 #include <cuda_fp16.h>
 #include "portable.cuh"
 
-constexpr unsigned ATTENTION_THREADS = 128;
+constexpr unsigned ATTENTION_THREADS = CHECKING_THREADS;
 constexpr unsigned ATTENTION_WARPS = ATTENTION_THREADS / WARP;
 // A head's components are a multiple of this, and at most so many.
 constexpr unsigned DIM_STEP = 16;
@@ -18,27 +18,6 @@ __device__ __forceinline__ void store(float* to, float x) { *to = x; }
 __device__ __forceinline__ void store(__half* to, float x) { *to = __float2half_rn(x); }
 __device__ __forceinline__ float load(const float* from) { return *from; }
 __device__ __forceinline__ float load(const __half* from) { return __half2float(*from); }
-
-__device__ __forceinline__ bool is_finite(float x) {
-  return fabsf(x) < __uint_as_float(0x7f800000u);
-}
-
-// Whether any thread of the block found something; the answer is thread 0's. A type for each
-// kernel, so that each has shared memory of its own.
-template <class T>
-__device__ __forceinline__ bool any_in_block(bool found) {
-  __shared__ uint32_t warps[ATTENTION_WARPS];
-  bool in_warp = __any_sync(ALL_LANES, found);
-  if (threadIdx.x % WARP == 0) {
-    warps[threadIdx.x / WARP] = in_warp;
-  }
-  __syncthreads();
-  bool any = false;
-  for (unsigned w = 0; w < ATTENTION_WARPS; w++) {
-    any = any || warps[w] != 0;
-  }
-  return any;
-}
 
 // Stores the keys and values of a row in its slot and notes whether a stored entry is not finite,
 // an f16's overflow among it. A block is a row.
@@ -64,9 +43,8 @@ __device__ __forceinline__ void kv_store(const float* __restrict__ k, const floa
     store(&rounded, v[from]);
     found = found || !is_finite(load(&rounded));
   }
-  bool any = any_in_block<T>(found);
-  if (threadIdx.x == 0) {
-    non_finite[blockIdx.x] = any;
+  if (any_in_block<T>(found) && threadIdx.x == 0) {
+    non_finite[blockIdx.x] = 1;
   }
 }
 
@@ -145,14 +123,12 @@ attention_split(const float* __restrict__ q, const T* __restrict__ keys,
   }
   __syncthreads();
 
+  // A masked position's weight is +0, exp's value for -infinity: adding it changes no sum.
   float lane = 0.0f;
   if (threadIdx.x < ROW_LANES) {
 #pragma unroll
-    for (unsigned turn = 0; turn < SPLIT / ROW_LANES; turn++) {
-      uint32_t i = threadIdx.x + turn * ROW_LANES;
-      if (start + i >= first && start + i < end) {
-        lane = __fadd_rn(lane, weight[i]);
-      }
+    for (unsigned i = 0; i < SPLIT; i += ROW_LANES) {
+      lane = __fadd_rn(lane, weight[threadIdx.x + i]);
     }
   }
   float sum = fold_row_lanes(lane, scratch);
@@ -186,7 +162,7 @@ attention_split(const float* __restrict__ q, const T* __restrict__ keys,
 }
 
 // Merges the splits of a head of a row in ascending order and divides. A block is (head, row).
-extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)
+extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 4)
 attention_merge(const float* __restrict__ partial_m, const float* __restrict__ partial_l,
                 const float* __restrict__ partial_o, const uint32_t* __restrict__ positions,
                 float* __restrict__ out, uint32_t dim, uint32_t window, uint32_t splits) {
@@ -213,14 +189,14 @@ attention_merge(const float* __restrict__ partial_m, const float* __restrict__ p
 }
 
 #define CACHE(name, type)                                                                         \
-  extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                 \
+  extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 4)                                 \
   kv_store_##name(const float* __restrict__ k, const float* __restrict__ v,                       \
                   const uint32_t* __restrict__ slots, type* __restrict__ keys,                    \
                   type* __restrict__ values, uint32_t* __restrict__ non_finite,                   \
                   uint32_t kv_heads, uint32_t dim, uint32_t block_size) {                         \
     kv_store<type>(k, v, slots, keys, values, non_finite, kv_heads, dim, block_size);             \
   }                                                                                               \
-  extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS)                                 \
+  extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 4)                                 \
   attention_split_##name(                                                                         \
       const float* __restrict__ q, const type* __restrict__ keys, const type* __restrict__ values, \
       const uint32_t* __restrict__ positions, const uint32_t* __restrict__ tables,                \

@@ -1,8 +1,12 @@
 // The linear layers' entries: for each format one for a single row and one for eight at a time.
 #include "linear.cuh"
 
+// Blocks that a multiprocessor holds at least: 64 registers a thread, and 168.
+template <unsigned ROWS>
+constexpr unsigned BLOCKS_AT_ONCE = ROWS == 1 ? 8 : 3;
+
 #define QUANTISED(name, format, rows_at_once)                                                     \
-  extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)                                    \
+  extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, BLOCKS_AT_ONCE<rows_at_once>)                                \
   linear_##name##_x##rows_at_once(                                                                \
       const uint8_t* __restrict__ tiles, const int8_t* __restrict__ q, const float* __restrict__ d, \
       const int32_t* __restrict__ sums, float* __restrict__ out, uint32_t outputs,                \
@@ -11,7 +15,7 @@
   }
 
 #define DENSE(name, type, rows_at_once)                                                           \
-  extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)                                    \
+  extern "C" __global__ void __launch_bounds__(LINEAR_THREADS, BLOCKS_AT_ONCE<rows_at_once>)                                \
   linear_##name##_x##rows_at_once(const uint8_t* __restrict__ tiles, const float* __restrict__ x, \
                                   float* __restrict__ out, uint32_t outputs, uint32_t inputs,     \
                                   uint32_t rows) {                                                \

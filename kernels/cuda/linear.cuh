@@ -150,7 +150,7 @@ __device__ __forceinline__ void sum_segments(float* __restrict__ out, uint32_t o
   do {
     uint32_t row = ROWS == 1 ? blockIdx.y : blockIdx.y * ROWS + i / TILE;
     uint32_t n = blockIdx.x * TILE + i % TILE;
-    if (i < ROWS * TILE && n < outputs && (ROWS == 1 || row < rows)) {
+    if (n < outputs && (ROWS == 1 ? i < TILE : row < rows)) {
       float total = partial[i];
 #pragma unroll 1
       for (uint32_t s = 1; s < segments; s++) {
@@ -216,7 +216,7 @@ __device__ __forceinline__ void linear_dense(const uint8_t* __restrict__ tiles,
   sum_segments<ROWS>(out, outputs, segments, rows,
                      [&](uint32_t segment, uint32_t output, float(&acc)[ROWS]) {
     uint32_t begin = segment * SEGMENT;
-    unrolled<ROWS == 1 ? 8 : 2>(begin, min(inputs, begin + SEGMENT), [&](uint32_t k) {
+    unrolled<ROWS == 1 ? 8 : 1>(begin, min(inputs, begin + SEGMENT), [&](uint32_t k) {
       float w = to_float(weights[(size_t)k * TILE + output]);
 #pragma unroll
       for (unsigned r = 0; r < ROWS; r++) {

@@ -62,3 +62,28 @@ __device__ __forceinline__ float fold_row_lanes(float lane, float* scratch) {
   }
   return lane;
 }
+
+// Threads of a block that looks for values that are not finite.
+constexpr unsigned CHECKING_THREADS = 128;
+constexpr unsigned CHECKING_WARPS = CHECKING_THREADS / WARP;
+
+__device__ __forceinline__ bool is_finite(float x) {
+  return fabsf(x) < __uint_as_float(0x7f800000u);
+}
+
+// Whether any thread of the block found something; the answer is thread 0's. A type for each
+// kernel, so that each has shared memory of its own.
+template <class T>
+__device__ __forceinline__ bool any_in_block(bool found) {
+  __shared__ uint32_t warps[CHECKING_WARPS];
+  bool in_warp = __any_sync(ALL_LANES, found);
+  if (threadIdx.x % WARP == 0) {
+    warps[threadIdx.x / WARP] = in_warp;
+  }
+  __syncthreads();
+  bool any = false;
+  for (unsigned w = 0; w < CHECKING_WARPS; w++) {
+    any = any || warps[w] != 0;
+  }
+  return any;
+}

@@ -148,3 +148,26 @@ rope(float* __restrict__ x, const float* __restrict__ cosines, const float* __re
     row[at + offset] = __fadd_rn(__fmul_rn(x0, s), __fmul_rn(x1, c));
   }
 }
+
+// Notes rows that have a value which is not finite (rule 11). A block is a row.
+extern "C" __global__ void __launch_bounds__(CHECKING_THREADS)
+check_rows(const float* __restrict__ x, uint32_t* __restrict__ non_finite, uint32_t n) {
+  const float* row = x + (size_t)blockIdx.x * n;
+  bool found = false;
+  for (uint32_t i = threadIdx.x; i < n; i += CHECKING_THREADS) {
+    found = found || !is_finite(row[i]);
+  }
+  if (any_in_block<float>(found) && threadIdx.x == 0) {
+    non_finite[blockIdx.x] = 1;
+  }
+}
+
+// Row `rows[i]` of x becomes row i. A block is a row of the result.
+extern "C" __global__ void __launch_bounds__(256)
+gather_rows(const float* __restrict__ x, const uint32_t* __restrict__ rows,
+            float* __restrict__ out, uint32_t n) {
+  const float* row = x + (size_t)rows[blockIdx.x] * n;
+  for (uint32_t i = threadIdx.x; i < n; i += blockDim.x) {
+    out[(size_t)blockIdx.x * n + i] = row[i];
+  }
+}

@@ -72,7 +72,8 @@ linker=$(rustc --print sysroot)/lib/rustlib/$(rustc --print host-tuple)/bin/rust
 install_missing
 
 step "style"
-cargo fmt --all --check || fail "not formatted: cargo fmt --all --manifest-path policy-core/targets/Cargo.toml"
+members=(-p native -p firmware -p wasm -p no-panic)
+cargo fmt "${members[@]}" --check || fail "not formatted: in policy-core/targets, cargo fmt ${members[*]}"
 cargo clippy --locked --quiet --release -p native -p no-panic -- -D warnings || fail "clippy has something to say"
 
 step "the host's decisions"

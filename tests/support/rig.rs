@@ -9,7 +9,9 @@ use lockstep::gguf::Gguf;
 use lockstep::http::Metrics;
 use lockstep::http::metrics::MetricsLabels;
 use lockstep::intake::{self, Intake, IntakeLimits};
-use lockstep::journal::{Header, JournalContent, JournalOptions, JournalSync, JournalWriter};
+use lockstep::journal::{
+    Chronicle, Header, JournalContent, JournalOptions, JournalSync, JournalWriter,
+};
 use lockstep::model::{Isa, KvDtype, Model, ModelOptions, NUMERICS_VERSION};
 use lockstep::request::{
     Event, FinishReason, Request, RequestId, SamplingParams, StopConditions, Usage,
@@ -192,6 +194,7 @@ impl Rig {
             tokenizer: Arc::clone(&tokenizer),
             journal,
             metrics: Arc::new(Metrics::new(MetricsLabels::default())),
+            chronicle: Arc::new(Mutex::new(Chronicle::new(config.preemption_policy, 64))),
             probe: Some(Box::new(HashRows(Arc::clone(&rows)))),
         });
         Self {
@@ -224,7 +227,7 @@ impl Rig {
             cache_salt: None,
             timeout: None,
             queue_timeout: None,
-            skip_special_tokens: false,
+            matcher: None,
         };
         let events = self.intake.submit(request).unwrap();
         Stream {

@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use policy_core::PreemptionPolicy;
 
 use super::{CliError, simulate};
+use crate::engine;
 use crate::journal::{self, ReplayReport};
 use crate::scheduler::SchedulerConfig;
 use crate::simulation::{recorded_load, summarize};
+use crate::start::engine_for;
 
 /// The arguments of `lockstep replay`.
 #[derive(Debug, clap::Args)]
@@ -19,6 +21,15 @@ pub(super) struct Args {
     /// Asks what another preemption policy would have made of the same requests.
     #[arg(long, env = "LOCKSTEP_REPLAY_POLICY", value_name = "POLICY")]
     policy: Option<PreemptionPolicy>,
+    /// Runs the model too and compares every token; needs `--model`.
+    #[arg(long, env = "LOCKSTEP_REPLAY_TOKENS", requires = "model")]
+    tokens: bool,
+    /// The model that the journal was written with.
+    #[arg(long, env = "LOCKSTEP_MODEL")]
+    model: Option<String>,
+    /// Threads that compute [default: the processors that this process may use]
+    #[arg(long, env = "LOCKSTEP_THREADS")]
+    threads: Option<usize>,
     /// Prints the result as JSON.
     #[arg(long, env = "LOCKSTEP_REPLAY_JSON")]
     json: bool,
@@ -29,6 +40,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     if let Some(policy) = args.policy {
         return what_if(&args.file, policy, args.json);
     }
+    if let Some(model) = args.model.as_ref().filter(|_| args.tokens) {
+        return replay_tokens(&args, model);
+    }
     let report = journal::replay(&args.file)?;
     if args.json {
         println!("{}", serde_json::to_string(&report)?);
@@ -38,6 +52,32 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     Ok(match report.difference {
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::FAILURE,
+    })
+}
+
+/// Draws every token again, and says which is the first that differs.
+fn replay_tokens(args: &Args, model: &str) -> Result<ExitCode, CliError> {
+    let engine = engine_for(&args.file, model, args.threads)?;
+    let report = engine::replay_tokens(&args.file, engine)?;
+    let equal = report.difference.is_none() && report.plans.difference.is_none();
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print!("{}", describe(&report.plans));
+        match &report.difference {
+            None => println!("drew {} tokens again: every one is equal", report.tokens),
+            Some(difference) => {
+                println!(
+                    "drew {} tokens again, and then: {difference}",
+                    report.tokens
+                );
+            }
+        }
+    }
+    Ok(if equal {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }
 

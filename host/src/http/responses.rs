@@ -6,15 +6,13 @@ use serde_json::{Map, Value, json};
 
 use super::body::{Reply, json_ok};
 use super::call::Call;
-use super::chat::refuse_forced_tools;
 use super::error::ApiError;
 use super::generation::{Generation, Update};
 use super::prepare::{self, Wanted};
-use super::sse::{EventWriter, Format, stream_reply};
+use super::sse::{EventWriter, Format};
 use super::text::TextModel;
 use super::tokens::TokenNames;
 use super::tools::{Piece, ToolParser};
-use super::wire::chat::ToolChoice;
 use super::wire::output::{Head, ToolCall, UsageBody};
 use super::wire::responses::ResponsesRequest;
 use crate::request::{FinishReason, PositionLogprobs};
@@ -29,11 +27,11 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let request = ResponsesRequest::read(&body, server.bounds())?;
     let mut chat = request.chat;
     prepare::check_model(&server, chat.common.model.as_deref())?;
-    refuse_forced_tools(&chat)?;
-    prepare::refuse_constraint(chat.constraint.take())?;
-    let tools = (chat.tool_choice == ToolChoice::Auto).then(|| chat.tool_names());
+    let constraint = chat.take_constraint()?;
+    prepare::constrain(&server, constraint, &mut chat.common).await?;
+    let calls = chat.calls();
     // Some formats mark a call by control tokens, which the parser has to see.
-    chat.common.skip_special_tokens &= tools.is_none();
+    chat.common.skip_special_tokens &= calls.is_none();
     let tokens = prepare::render_chat(&server, chat.prompt, body.len()).await?;
     let wanted = Wanted {
         logprobs: chat.logprobs,
@@ -41,19 +39,15 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
         may_be_empty: false,
         default_max_tokens: server.app.limits.default_max_tokens,
     };
-    let stream = chat.common.stream;
+    let (stream, resumable) = (chat.common.stream, chat.common.resumable);
     let prepared = prepare::prepare(&server, &call.headers, chat.common, vec![tokens], wanted)?;
     let head = call.head("resp_", "response", prepared.seed);
     let mut generation = call.submit(&head, prepared.requests, 1)?;
-    let parser = tools.map(|names| ToolParser::new(&head.id, 0, names));
+    let parser = calls.map(|calls| ToolParser::new(&head.id, 0, &calls));
     let text = Arc::clone(&server.app.text);
     let mut format = ResponsesFormat::new(head, request.echoed, text, parser);
     if stream {
-        return Ok(stream_reply(
-            generation,
-            format,
-            server.app.limits.keep_alive_interval,
-        ));
+        return call.stream(generation, format, resumable);
     }
     // A whole response is what the events of a stream add up to.
     let mut unheard = EventWriter::default();

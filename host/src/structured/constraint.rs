@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// White space between the parts of JSON: some, but never without end.
-const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,40}";
+const WHITE_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,20}";
 
 /// A constraint on the text of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

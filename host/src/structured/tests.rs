@@ -94,13 +94,13 @@ fn white_space_is_bounded() {
         &grammars,
         &tokenizer,
         &Constraint::JsonObject,
-        &with(40)
+        &with(20)
     ));
     assert!(!accepts(
         &grammars,
         &tokenizer,
         &Constraint::JsonObject,
-        &with(41)
+        &with(21)
     ));
 }
 

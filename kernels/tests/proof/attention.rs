@@ -3,7 +3,7 @@
 
 use lockstep_kernels::Shape;
 
-use crate::case::{Case, Expected, Value, bytes_of_u32, in_f32, in_u32, out_f32, written};
+use crate::case::{Case, Expected, Value, in_f32, in_u32, noted, out_f32, written};
 use crate::random::Random;
 use crate::reference::{self, SPLIT, f32_to_half, half_to_f32};
 
@@ -107,7 +107,7 @@ fn kv_store(is_half: bool, kv_heads: usize, dim: usize, block_size: usize) -> Ca
         in_u32(&slots.iter().map(|slot| *slot as u32).collect::<Vec<_>>()),
         Value::InOut(stale.clone(), written(keys)),
         Value::InOut(stale, written(values)),
-        Value::Out(written(bytes_of_u32(&non_finite))),
+        noted(&non_finite),
         Value::U32(kv_heads as u32),
         Value::U32(dim as u32),
         Value::U32(block_size as u32),
@@ -132,7 +132,8 @@ type Setting = (&'static [u32], usize, usize, usize, usize, usize);
 const STALE_NAN: [u8; 2] = [0xff, 0xff];
 const STALE_HUGE: [u8; 2] = [0xff, 0x7b];
 
-const SETTINGS: [Setting; 8] = [
+const SETTINGS: [Setting; 9] = [
+    (&[599], 2, 1, 16, 16, 89),
     (&[1100, 800, 600, 300, 5], 1, 1, 16, 16, 0),
     (&[3, 4, 20, 771], 2, 1, 16, 16, 20),
     (&[0], 1, 1, 16, 16, 0),

@@ -54,12 +54,23 @@ pub(crate) fn out_f32(values: &[f32]) -> Value {
     Value::Out(written(bytes_of_f32(values)))
 }
 
+/// Flags that a kernel adds to: every fifth row has one already.
+pub(crate) fn noted(flags: &[u32]) -> Value {
+    let before: Vec<u32> = (0..flags.len())
+        .map(|row| u32::from(row % 5 == 4))
+        .collect();
+    let after: Vec<u32> = before.iter().zip(flags).map(|(a, b)| a | b).collect();
+    Value::InOut(bytes_of_u32(&before), written(bytes_of_u32(&after)))
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) kernel: &'static Kernel,
     pub(crate) name: String,
     pub(crate) shape: Shape,
     pub(crate) values: Vec<Value>,
+    /// Warp instructions after which it counts as endless.
+    pub(crate) step_limit: u64,
 }
 
 impl Case {
@@ -93,6 +104,7 @@ impl Case {
             name: name.into(),
             shape,
             values,
+            step_limit: STEP_LIMIT,
         }
     }
 
@@ -125,7 +137,7 @@ impl Case {
         launch.grid = size.grid;
         launch.shared_bytes = size.shared_bytes as usize;
         launch.order = order;
-        launch.step_limit = STEP_LIMIT;
+        launch.step_limit = self.step_limit;
         let run: Result<Statistics, Fault> = module.run(self.kernel.entry, &launch, &mut memory);
         let statistics = run.map_err(|fault| fault.to_string())?;
         for (parameter, pointer, expected) in buffers {

@@ -1,6 +1,8 @@
 //! Cases of the kernels over rows.
 
-use crate::case::{Case, Value, bytes_of_f32, bytes_of_u32, in_f32, in_u32, out_f32, written};
+use crate::case::{
+    Case, Value, bytes_of_f32, bytes_of_u32, in_f32, in_u32, noted, out_f32, written,
+};
 use crate::random::Random;
 use crate::reference;
 use lockstep_kernels::Shape;
@@ -18,6 +20,10 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     for n in [1, 255, 256, 700] {
         out.extend(pairs(n));
+    }
+    for (n, rows) in [(300, 14), (1, 3), (128, 2)] {
+        out.push(check_rows(n, rows));
+        out.push(gather_rows(n, rows));
     }
     for (heads, dim) in [(1, 64), (9, 64), (3, 2), (5, 128)] {
         out.push(rope(heads, dim, 2, 1));
@@ -179,4 +185,39 @@ fn rope(heads: usize, dim: usize, stride: usize, offset: usize) -> Case {
         shape,
         values,
     )
+}
+
+fn check_rows(n: usize, rows: usize) -> Case {
+    let mut random = Random::new(n as u64);
+    let mut x: Vec<f32> = (0..n * rows).map(|_| random.edgy()).collect();
+    // One value of a row, in any warp's part; every fourth row has none.
+    let broken = [f32::INFINITY, f32::NAN, f32::NEG_INFINITY, f32::MAX];
+    for row in 0..rows {
+        x[row * n + row * 37 % n] = broken[row % 4];
+    }
+    let flags: Vec<u32> = (0..rows).map(|row| u32::from(row % 4 != 3)).collect();
+    let shape = Shape {
+        rows: rows as u32,
+        ..Shape::default()
+    };
+    let values = vec![in_f32(&x), noted(&flags), Value::U32(n as u32)];
+    Case::new("check_rows", format!("{rows} rows of {n}"), shape, values)
+}
+
+fn gather_rows(n: usize, rows: usize) -> Case {
+    let x = Random::new(n as u64).floats(n * rows);
+    let chosen: Vec<u32> = [rows - 1, 0, rows / 2].map(|row| row as u32).to_vec();
+    let row = |row: &u32| x[*row as usize * n..][..n].to_vec();
+    let expected: Vec<f32> = chosen.iter().flat_map(row).collect();
+    let shape = Shape {
+        rows: chosen.len() as u32,
+        ..Shape::default()
+    };
+    let values = vec![
+        in_f32(&x),
+        in_u32(&chosen),
+        out_f32(&expected),
+        Value::U32(n as u32),
+    ];
+    Case::new("gather_rows", format!("{rows} rows of {n}"), shape, values)
 }

@@ -29,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
         out.extend(shapes.map(|(outputs, inputs, rows)| case(format, 1, outputs, inputs, rows)));
         let shapes = [
             (17, block, 9),
-            (17, 512 + block, 9),
+            (17, 512 + block, 11),
             (17, 1024, 3),
             (16, 512 * 9 + block, 8),
             (2, ragged, 2),

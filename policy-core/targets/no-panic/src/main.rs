@@ -1,7 +1,7 @@
 //! A program whose panic handler calls a function that does not exist: it links only if the
 //! optimizer has proved that nothing it exercises can panic.
 //!
-//! It exercises every function of policy-core, under inputs that the compiler cannot see. The
+//! It exercises every selector and what parses and prints, under inputs the compiler cannot see. The
 //! program is built with overflow checks, so that an addition that could overflow is a panic too.
 //! That it links is a proof; that it does not, under another compiler, may be only a weaker optimizer.
 #![no_std]

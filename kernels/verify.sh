@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# Proves the kernels on a machine that has no GPU:
+#   1. the checked-in PTX is what the sources compile to, byte for byte;
+#   2. the assemblers of CUDA 13.0 (six architectures) and 11.8 (sm_80) take it without a warning,
+#      within the budgets below and without spills;
+#   3. the machine code has the instructions it should have, and no local memory;
+#   4. in the interpreter every kernel equals the CPU backend's reference bit for bit, and every
+#      planted bug is caught.
+# Nothing here runs on a GPU. Needs Python 3, a C++ compiler, cargo, and once the package registry.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/tools.sh"
+
+ARCHITECTURES="sm_80 sm_86 sm_89 sm_90 sm_100 sm_120"
+# The most registers of a thread and bytes of static shared memory that a kernel may have.
+MAX_REGISTERS=168
+MAX_SHARED=4096
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Prints "kernel registers shared spills" for each entry of a listing of `ptxas -v`.
+resources() {
+  awk '
+    /Compiling entry function/ { split($0, part, "\047"); kernel = part[2] }
+    /bytes spill stores/ { spills = $1 + $5 + $9 }
+    /Used [0-9]+ registers/ {
+      registers = $0; sub(/.*Used /, "", registers); sub(/ registers.*/, "", registers)
+      shared = 0
+      if ($0 ~ /bytes smem/) { shared = $0; sub(/ bytes smem.*/, "", shared); sub(/.*, /, "", shared) }
+      print kernel, registers, shared, spills
+    }' "$1"
+}
+
+assemble() {
+  local ptxas=$1 architecture=$2 name=$3
+  "$ptxas" -v --warning-as-error -arch="$architecture" "$here/ptx/$name.ptx" \
+    -o "$work/$name.$architecture.cubin" >"$work/log" 2>&1 || {
+    cat "$work/log" >&2
+    exit 1
+  }
+  resources "$work/log" >"$work/resources"
+  if [ "$(wc -l <"$work/resources")" != "$(grep -c '\.entry' "$here/ptx/$name.ptx")" ]; then
+    echo "$name for $architecture: the assembler's listing is not understood" >&2
+    exit 1
+  fi
+  while read -r kernel registers shared spills; do
+    if [ "$registers" -gt "$MAX_REGISTERS" ] || [ "$shared" -gt "$MAX_SHARED" ] || [ "$spills" != 0 ]; then
+      echo "$kernel for $architecture: $registers registers, $shared bytes shared, $spills spilled" >&2
+      exit 1
+    fi
+  done <"$work/resources"
+  sort -k2 -n "$work/resources" | tail -1 |
+    { read -r kernel registers _; printf '  %-8s %-10s %3d kernels, at most %3d registers (%s), no spills\n' \
+        "$architecture" "$name" "$(wc -l <"$work/resources")" "$registers" "$kernel"; }
+}
+
+# Fails unless the machine code of `kernel` has every one of the instructions named.
+has() {
+  local kernel=$1 instruction
+  shift
+  for instruction in "$@"; do
+    if ! grep -q "$instruction" "$work/sass/$kernel"; then
+      echo "$kernel: no $instruction in its machine code" >&2
+      exit 1
+    fi
+  done
+}
+
+echo "== the PTX is what the sources compile to"
+"$here/build-ptx.sh" --check
+
+echo "== assemblers"
+for name in rows embed linear attention; do
+  for architecture in $ARCHITECTURES; do
+    assemble "$CUDA/bin/ptxas" "$architecture" "$name"
+  done
+  echo "  CUDA 11.8:"
+  mkdir -p "$work/old"
+  assemble "$OLD_PTXAS" sm_80 "$name"
+  # The disassembly below reads what the current assembler makes.
+  "$CUDA/bin/ptxas" -arch=sm_90 "$here/ptx/$name.ptx" -o "$work/$name.sm_90.cubin"
+done
+
+echo "== machine code for sm_90"
+mkdir "$work/sass"
+for name in rows embed linear attention; do
+  "$CUDA/bin/nvdisasm" -c "$work/$name.sm_90.cubin" |
+    awk -v folder="$work/sass/" '/^\.text\./ { file = $1; sub(/^\.text\./, "", file); sub(/:$/, "", file) }
+      file { print > (folder file) }'
+done
+if [ "$(ls "$work/sass" | wc -l)" != "$(cat "$here"/ptx/*.ptx | grep -c '\.entry')" ]; then
+  echo "the disassembly does not show every kernel" >&2
+  exit 1
+fi
+if grep -lE '\b(LDL|STL)\b' "$work"/sass/*; then
+  echo "the kernels above use local memory" >&2
+  exit 1
+fi
+if grep -lE 'MUFU\.(EX2|SIN|COS|LG2|TANH)|FTZ' "$work"/sass/*; then
+  echo "the kernels above approximate or flush to zero" >&2
+  exit 1
+fi
+for format in q4_0 q4_1 q5_0 q5_1 q8_0 q4_k q5_k q6_k; do
+  for rows in 1 8; do
+    has "linear_${format}_x$rows" 'IDP\.4A' 'LDG\.E\.128' FFMA BAR
+  done
+done
+has quantise_256 'LDG\.E\.128' 'STG\.E\.64'
+has rms_norm SHFL BAR
+for type in f16 f32; do
+  has "attention_split_$type" SHFL BAR FFMA
+done
+echo "  $(ls "$work/sass" | wc -l) kernels: no local memory, no approximation; IDP.4A and 16-byte loads where they belong"
+
+echo "== in the interpreter (not on a GPU)"
+cd "$here/.."
+cargo test --release -p ptx-interpreter
+cargo test --release -p lockstep-kernels -- --include-ignored --nocapture
+echo "the kernels are proved in the interpreter; none of this ran on a GPU"
