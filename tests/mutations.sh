@@ -15,6 +15,15 @@ import os, pathlib, shutil, subprocess, sys, time
 root, work, only = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
 MODULES = ["batch", "clock", "journal", "kv", "request", "scheduler", "simulation"]
 TESTS = ["scenarios", "simulation"]
+# What `request` names of a module that needs a tokenizer.
+STRUCTURED = """
+pub mod structured {
+    #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    pub struct Constraint;
+    #[derive(Clone, Debug)]
+    pub struct Matcher;
+}
+"""
 MANIFEST = """
 [workspace]
 members = ["policy-core", "host"]
@@ -85,7 +94,7 @@ def lay_out():
             if source.exists():
                 copy(source, host / "src" / source.name)
         lines.append(f"pub mod {module};\n")
-    (host / "src/lib.rs").write_text("".join(lines))
+    (host / "src/lib.rs").write_text("".join(lines) + STRUCTURED)
     for test in TESTS:
         for source in [root / f"tests/{test}.rs", root / f"tests/{test}"]:
             copy(source, host / "tests" / source.name)
