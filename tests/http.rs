@@ -3,6 +3,7 @@
 
 mod answers;
 mod client;
+mod clients;
 mod defence;
 mod endpoints;
 mod engine;

@@ -1,6 +1,8 @@
 //! The HTTP side in front of the real engine, with a tiny model of random weights.
 
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +22,8 @@ const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
 
 /// A server with an engine of its own.
-struct Whole {
-    address: SocketAddr,
+pub(super) struct Whole {
+    pub(super) address: SocketAddr,
     stop: oneshot::Sender<()>,
     server: JoinHandle<std::io::Result<()>>,
     running: Running,
@@ -29,7 +31,7 @@ struct Whole {
 }
 
 impl Whole {
-    async fn start(change: impl FnOnce(&mut EngineArgs, &mut HttpLimits)) -> Self {
+    pub(super) async fn start(change: impl FnOnce(&mut EngineArgs, &mut HttpLimits)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tiny.gguf");
         std::fs::write(&path, tiny_llama(1)).unwrap();
@@ -90,7 +92,7 @@ impl Whole {
     }
 
     /// Stops server and engine, which must both end well.
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         drop(self.stop);
         self.server.await.unwrap().unwrap();
         tokio::task::spawn_blocking(|| self.running.join())
@@ -389,4 +391,103 @@ async fn a_stream_that_outlives_the_drain_is_told_so() {
         assert!(told && text.ends_with("data: [DONE]\n\n"), "{text}");
     }
     stopping.await.unwrap();
+}
+
+/// The address of a server that this test program runs as a process of its own, and the process.
+///
+/// Its output stays open: a process that cannot say how it went fails.
+fn in_a_process() -> (SocketAddr, Child, impl Send) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "http::real::serves_as_a_process",
+            "--ignored",
+            "--nocapture",
+        ])
+        .env("LOCKSTEP_TEST_SERVER", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let mut lines = output.lines();
+    let address =
+        lines.find_map(|line| Some(line.unwrap().split_once("listening on ")?.1.to_owned()));
+    (
+        address.expect("the process listens").parse().unwrap(),
+        child,
+        lines,
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "another test runs it as a process of its own"]
+async fn serves_as_a_process() {
+    if std::env::var_os("LOCKSTEP_TEST_SERVER").is_none() {
+        println!("skipped: this is the other process of two_processes_answer_equally");
+        return;
+    }
+    let server = Whole::start(|_, _| {}).await;
+    println!("listening on {}", server.address);
+    // The parent's end of the pipe closes when it is done, or dead.
+    let closed =
+        tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+    closed.await.unwrap().unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_answer_equally() {
+    let server = Whole::start(|_, _| {}).await;
+    let (other, mut child, output) = tokio::task::spawn_blocking(in_a_process).await.unwrap();
+    let body = chat(
+        json!({"logprobs": true, "top_logprobs": 2, "temperature": 1.2, "return_token_ids": true}),
+    );
+    let one = post(server.address, CHAT, &body).await.json();
+    let two = post(other, CHAT, &body).await.json();
+    assert_eq!(one["system_fingerprint"], two["system_fingerprint"]);
+    assert_eq!(one["choices"], two["choices"]);
+    drop(child.stdin.take());
+    let ended = tokio::task::spawn_blocking(move || child.wait()).await;
+    assert!(ended.unwrap().unwrap().success());
+    drop(output);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_of_streams_is_served_or_told_to_come_back() {
+    let server = Whole::start(|args, _| {
+        args.max_num_seqs = 16;
+        args.max_waiting = 200;
+    })
+    .await;
+    let address = server.address;
+    let one = move |seed: u64| async move {
+        let mut body = chat(json!({"stream": true, "ignore_eos": true, "seed": seed}));
+        body["max_tokens"] = 8.into();
+        let answer = post(address, CHAT, &body).await;
+        match answer.status() {
+            200 => {
+                let chunks = answer.chunks();
+                assert_eq!(
+                    chunks.last().unwrap()["choices"][0]["finish_reason"],
+                    "length"
+                );
+                true
+            }
+            429 => {
+                assert!(answer.head.header("retry-after").is_some());
+                false
+            }
+            status => panic!("{status} {}", answer.text()),
+        }
+    };
+    let crowd: Vec<_> = (0..400).map(|seed| tokio::spawn(one(seed))).collect();
+    let mut served = 0;
+    for member in crowd {
+        served += usize::from(member.await.unwrap());
+    }
+    assert!(served >= 200, "{served} of 400 were served");
+    server.until("lockstep_http_requests_in_flight", "1").await;
+    server.stop().await;
 }

@@ -227,6 +227,7 @@ impl Rig {
             cache_salt: None,
             timeout: None,
             queue_timeout: None,
+            matcher: None,
         };
         let events = self.intake.submit(request).unwrap();
         Stream {

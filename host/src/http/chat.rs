@@ -7,7 +7,7 @@ use super::call::Call;
 use super::error::ApiError;
 use super::generation::{Answer, Generation, Update, collect};
 use super::prepare::{self, Wanted};
-use super::sse::{EventWriter, Format, stream_reply};
+use super::sse::{EventWriter, Format};
 use super::text::TextModel;
 use super::tokens::TokenNames;
 use super::tools::{Calls, Piece, ToolParser};
@@ -54,6 +54,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
         default_max_tokens: server.app.limits.default_max_tokens,
     };
     let (stream, choices) = (request.common.stream, request.common.choices);
+    let resumable = request.common.resumable;
     let prepared = prepare::prepare(&server, &call.headers, request.common, vec![tokens], wanted)?;
     let object = if stream {
         "chat.completion.chunk"
@@ -69,11 +70,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let mut generation = call.submit(&head, prepared.requests, choices as usize)?;
     let format = ChatFormat::new(head, Arc::clone(&server.app.text), shown, choices, prompt);
     if stream {
-        return Ok(stream_reply(
-            generation,
-            format,
-            server.app.limits.keep_alive_interval,
-        ));
+        return call.stream(generation, format, resumable);
     }
     let answers = collect(&mut generation).await?;
     format.whole(answers, &generation)

@@ -130,7 +130,9 @@ impl Generation {
             loop {
                 match events.poll_recv(cx) {
                     Poll::Pending => break,
-                    // It has nothing to tell here.
+                    Poll::Ready(Some(Event::Accepted { request })) if choice == 0 => {
+                        self.place.accepted(request);
+                    }
                     Poll::Ready(Some(Event::Accepted { .. })) => {}
                     Poll::Ready(event) => {
                         self.next = (choice + 1) % count;

@@ -22,6 +22,7 @@ use crate::intake::Intake;
 use crate::structured::Grammars;
 
 mod account;
+mod args;
 mod auth;
 mod body;
 mod call;
@@ -41,6 +42,7 @@ mod ops;
 mod prepare;
 mod probes;
 mod responses;
+mod resumable;
 mod router;
 mod seeds;
 mod server;
@@ -51,6 +53,7 @@ mod tokens;
 mod tools;
 mod wire;
 
+pub use args::HttpArgs;
 pub use auth::ApiKeys;
 pub use body::Body;
 pub use cors::Cors;

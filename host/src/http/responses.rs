@@ -9,7 +9,7 @@ use super::call::Call;
 use super::error::ApiError;
 use super::generation::{Generation, Update};
 use super::prepare::{self, Wanted};
-use super::sse::{EventWriter, Format, stream_reply};
+use super::sse::{EventWriter, Format};
 use super::text::TextModel;
 use super::tokens::TokenNames;
 use super::tools::{Piece, ToolParser};
@@ -39,7 +39,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
         may_be_empty: false,
         default_max_tokens: server.app.limits.default_max_tokens,
     };
-    let stream = chat.common.stream;
+    let (stream, resumable) = (chat.common.stream, chat.common.resumable);
     let prepared = prepare::prepare(&server, &call.headers, chat.common, vec![tokens], wanted)?;
     let head = call.head("resp_", "response", prepared.seed);
     let mut generation = call.submit(&head, prepared.requests, 1)?;
@@ -47,11 +47,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let text = Arc::clone(&server.app.text);
     let mut format = ResponsesFormat::new(head, request.echoed, text, parser);
     if stream {
-        return Ok(stream_reply(
-            generation,
-            format,
-            server.app.limits.keep_alive_interval,
-        ));
+        return call.stream(generation, format, resumable);
     }
     // A whole response is what the events of a stream add up to.
     let mut unheard = EventWriter::default();

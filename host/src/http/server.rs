@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use super::App;
 use super::connection::{Phase, TimedIo};
 use super::inflight::InFlight;
+use super::resumable::Resumables;
 use super::router;
 
 /// How long aborted streams have to send their last event, and connections to close.
@@ -47,6 +48,7 @@ pub(super) struct Server {
     pub(super) app: App,
     pub(super) in_flight: InFlight,
     pub(super) ids: super::ids::IdSource,
+    pub(super) resumables: Resumables,
     /// Constraints that are compiled at a time.
     pub(super) compiling: Semaphore,
     pub(super) started: u64,
@@ -99,6 +101,7 @@ impl Server {
             app,
             in_flight: InFlight::default(),
             ids,
+            resumables: Resumables::default(),
             compiling: Semaphore::new(MAX_COMPILING),
             started,
         }

@@ -3,11 +3,8 @@
 use super::*;
 
 fn parser() -> ToolParser {
-    ToolParser::new(
-        "chatcmpl-00ff",
-        1,
-        Arc::from(["f".to_owned(), "g".to_owned()]),
-    )
+    let names = Arc::from(["f".to_owned(), "g".to_owned()]);
+    ToolParser::new("chatcmpl-00ff", 1, &Calls::Free(names))
 }
 
 fn whole(text: &str) -> (String, Vec<(String, String)>) {

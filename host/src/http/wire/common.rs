@@ -22,6 +22,8 @@ pub(in crate::http) struct Common {
     pub(in crate::http) model: Option<String>,
     pub(in crate::http) stream: bool,
     pub(in crate::http) include_usage: bool,
+    /// Whether the stream outlives its connection.
+    pub(in crate::http) resumable: bool,
     /// `n`: choices per prompt.
     pub(in crate::http) choices: u32,
     /// `None` asks for the default length.
@@ -47,7 +49,7 @@ impl Common {
     /// Takes the common fields out of a body.
     pub(in crate::http) fn take(fields: &mut Fields, bounds: Bounds<'_>) -> Result<Self, ApiError> {
         let limits = bounds.limits;
-        let (stream, include_usage) = take_stream(fields)?;
+        let (stream, include_usage, resumable) = take_stream(fields)?;
         let (sampling, seed) = take_sampling(fields, bounds)?;
         let bad_words = take_texts(fields, "bad_words", limits.max_bad_words, bounds)?;
         let salt = fields.string("cache_salt")?;
@@ -62,6 +64,7 @@ impl Common {
             model: fields.string("model")?,
             stream,
             include_usage,
+            resumable,
             choices: fields.count("n", 1..=limits.max_choices)?.unwrap_or(1),
             max_tokens: take_max_tokens(fields)?,
             sampling,
@@ -79,14 +82,15 @@ impl Common {
     }
 }
 
-fn take_stream(fields: &mut Fields) -> Result<(bool, bool), ApiError> {
+fn take_stream(fields: &mut Fields) -> Result<(bool, bool, bool), ApiError> {
     let stream = fields.bool("stream")?.unwrap_or(false);
-    let mut include_usage = false;
+    let (mut include_usage, mut resumable) = (false, false);
     if let Some(mut options) = fields.fields("stream_options")? {
         include_usage = options.bool("include_usage")?.unwrap_or(false);
+        resumable = options.bool("resumable")?.unwrap_or(false);
         options.finish();
     }
-    Ok((stream, include_usage))
+    Ok((stream, include_usage, resumable))
 }
 
 /// A length over the context is told with the prompt's length, once that is known.
