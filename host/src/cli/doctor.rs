@@ -73,6 +73,8 @@ fn machine(threads: usize) {
         .collect();
     println!("numerics:      {NUMERICS_VERSION}");
     println!("cores:         {cores}");
+    let read = bandwidth(threads);
+    println!("memory:        {read:.1} GB/s read by {threads} threads");
     println!(
         "vector paths:  {} (best: {})",
         paths.join(", "),
