@@ -25,20 +25,30 @@ async fn run(program: &str, script: &str) {
     server.stop().await;
 }
 
+/// The variable that says where a client is installed; without it the test is skipped, and says
+/// so, but not in CI.
+fn installed(variable: &str) -> Option<String> {
+    let value = std::env::var(variable).ok();
+    if value.is_none() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "{variable} is not set: `make test` sets it"
+        );
+        println!("SKIPPED: {variable} names no place with the openai package; use `make test`");
+    }
+    value
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_python_client_is_served() {
-    match std::env::var("LOCKSTEP_PYTHON") {
-        Ok(python) => run(&python, "openai_client.py").await,
-        Err(_) => println!("skipped: LOCKSTEP_PYTHON names no Python with the openai package"),
+    if let Some(python) = installed("LOCKSTEP_PYTHON") {
+        run(&python, "openai_client.py").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_npm_client_is_served() {
-    match std::env::var("LOCKSTEP_NODE_MODULES") {
-        Ok(_) => run("node", "openai_client.mjs").await,
-        Err(_) => {
-            println!("skipped: LOCKSTEP_NODE_MODULES names no folder with the openai package")
-        }
+    if installed("LOCKSTEP_NODE_MODULES").is_some() {
+        run("node", "openai_client.mjs").await;
     }
 }

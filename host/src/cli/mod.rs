@@ -29,7 +29,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serves a model over HTTP, with OpenAI's API.
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Answers one prompt, or chats, in the terminal.
     Run(run::Args),
     /// Fetches a model into the cache.
@@ -58,7 +58,7 @@ pub fn main() -> ExitCode {
     };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
     let result = match cli.command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Run(args) => run::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Replay(args) => replay::run(args),

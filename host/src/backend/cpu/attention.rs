@@ -278,8 +278,12 @@ impl<'a, E: KvElement> Attend<'a, E> {
         position: usize,
     ) {
         let mut keys = [std::ptr::null::<E>(); P];
-        for (p, keys) in keys.iter_mut().enumerate() {
-            *keys = self.keys(start + position + p * WIDTH);
+        let mut next = [std::ptr::null::<E>(); P];
+        let last = self.item.position + self.item.rows - 1;
+        for p in 0..P {
+            let position = start + position + p * WIDTH;
+            keys[p] = self.keys(position);
+            next[p] = self.keys(last.min(position + P * WIDTH));
         }
         // SAFETY: the block holds these keys (stale ones among them are masked later); scratch has
         // 256 scores for each query.
@@ -288,6 +292,7 @@ impl<'a, E: KvElement> Attend<'a, E> {
             let mut sums = [[S::splat(0.0); Q]; P];
             for d in 0..self.head_dim {
                 for p in 0..P {
+                    S::prefetch(next[p].add(d * self.block_size).cast());
                     let key = E::load::<S>(keys[p].add(d * self.block_size));
                     for q in 0..Q {
                         let query = S::splat(*queries.add(d * self.queries + q));
@@ -366,6 +371,7 @@ impl<'a, E: KvElement> Attend<'a, E> {
         start: usize,
     ) -> usize {
         let common = self.seen(first, start);
+        let last = self.item.position + self.item.rows - 1;
         // SAFETY: as the caller of `attend` says.
         unsafe {
             let mut sums = [[S::splat(0.0); D]; Q];
@@ -374,8 +380,9 @@ impl<'a, E: KvElement> Attend<'a, E> {
                 let run =
                     (self.block_size - (start + position) % self.block_size).min(common - position);
                 let values = self.values(start + position).add(dim);
+                let next = self.values(last.min(start + position + run)).add(dim);
                 let weights = self.scratch.scores.as_ptr().add(first * SPLIT + position);
-                self.weigh_run::<S, Q, D>(values, weights, run, &mut sums);
+                self.weigh_run::<S, Q, D>(values, next, weights, run, &mut sums);
                 position += run;
             }
             for (q, sums) in sums.into_iter().enumerate() {
@@ -390,6 +397,7 @@ impl<'a, E: KvElement> Attend<'a, E> {
     unsafe fn weigh_run<S: Simd, const Q: usize, const D: usize>(
         &self,
         values: *const E,
+        next: *const E,
         weights: *const f32,
         run: usize,
         sums: &mut [[S::F; D]; Q],
@@ -397,6 +405,8 @@ impl<'a, E: KvElement> Attend<'a, E> {
         for i in 0..run {
             // SAFETY: the block holds these values, the scores these weights.
             unsafe {
+                S::prefetch(next.wrapping_add(i * self.head_dim).cast());
+                S::prefetch(next.wrapping_add(i * self.head_dim + 2 * WIDTH).cast());
                 let mut value = [S::splat(0.0); D];
                 for (d, value) in value.iter_mut().enumerate() {
                     *value = E::load::<S>(values.add(i * self.head_dim + d * WIDTH));
@@ -427,7 +437,7 @@ impl<'a, E: KvElement> Attend<'a, E> {
             for position in common..self.seen(q, start) {
                 let values = self.values(start + position).add(dim);
                 let weight = self.scratch.scores.as_ptr().add(q * SPLIT + position);
-                self.weigh_run::<S, 1, D>(values, weight, 1, &mut sums);
+                self.weigh_run::<S, 1, D>(values, values, weight, 1, &mut sums);
             }
             let out = self.scratch.split.as_mut_ptr().add(q * self.head_dim + dim);
             for (d, sum) in sums[0].into_iter().enumerate() {

@@ -202,7 +202,6 @@ struct AttentionWork<'a> {
     layer: usize,
     places: &'a Places<'a>,
     queries: &'a Rows,
-    kv: &'a KvPool,
     out: &'a Rows,
 }
 
@@ -482,7 +481,6 @@ impl Cpu {
             layer,
             places,
             queries,
-            kv,
             out,
         };
         let items = places.pieces.len() * shape.kv_heads;
