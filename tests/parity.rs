@@ -39,16 +39,17 @@ fn python() -> Option<String> {
 fn reference(python: &str, model: &Path, tokens: &[u32], out: &Path) -> Value {
     let ids = out.join("tokens.json");
     std::fs::write(&ids, serde_json::to_string(tokens).expect("numbers")).expect("room");
-    let run = Command::new(python)
-        .arg(SCRIPT)
-        .arg(model)
-        .arg(&ids)
-        .arg(out)
-        .output();
+    serde_json::from_slice(&run(python, "parity.py", &[model, &ids, out])).expect("an object")
+}
+
+/// Runs a script of the reference; what it printed.
+fn run(python: &str, script: &str, arguments: &[&Path]) -> Vec<u8> {
+    let script = Path::new(SCRIPTS).join(script);
+    let run = Command::new(python).arg(&script).args(arguments).output();
     let run = run.unwrap_or_else(|error| panic!("{python}: {error}"));
     let errors = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{SCRIPT}: {errors}");
-    serde_json::from_slice(&run.stdout).expect("an object")
+    assert!(run.status.success(), "{}: {errors}", script.display());
+    run.stdout
 }
 
 fn floats(path: &Path) -> Vec<f32> {
