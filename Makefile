@@ -4,8 +4,10 @@ CACHE ?= $(or $(LOCKSTEP_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/lockstep)
 VENV := $(CACHE)/venv
 MODEL ?= smollm2-135m
 ARGS ?=
+NPM := $(shell command -v npm)
+NODE := $(CACHE)/node
 
-.PHONY: build serve test verify-fmt verify-clippy verify-test-cuda venv model clean
+.PHONY: build serve test verify-fmt verify-clippy verify-test-cuda venv node model clean
 
 build:
 	cargo build --release -p lockstep
@@ -16,14 +18,24 @@ serve: build
 	cargo run --release -q -p lockstep -- serve --model $(MODEL) $(ARGS)
 
 # Installs what the tests need (Python packages into $(VENV), the model into the cache) and runs them.
-test: venv model
-	LOCKSTEP_PYTHON=$(VENV)/bin/python cargo test --release --workspace
+test: venv node model
+	LOCKSTEP_PYTHON=$(VENV)/bin/python $(if $(NPM),LOCKSTEP_NODE_MODULES=$(NODE)) \
+		cargo test --release --workspace
 
 venv: $(VENV)/.stamp
 
 $(VENV)/.stamp: tests/requirements.txt
 	python3 -m venv $(VENV)
 	$(VENV)/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+# The npm client of OpenAI's API; without npm its test is skipped, and says so.
+node: $(if $(NPM),$(NODE)/.stamp)
+
+$(NODE)/.stamp: tests/clients/package.json
+	mkdir -p $(NODE)
+	cp tests/clients/package.json $(NODE)/
+	cd $(NODE) && npm install --silent --no-audit --no-fund
 	touch $@
 
 model: build

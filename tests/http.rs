@@ -3,10 +3,13 @@
 
 mod answers;
 mod client;
+mod clients;
 mod defence;
 mod endpoints;
 mod engine;
 mod fixture;
 mod fuzz;
 mod lifecycle;
+mod real;
+mod responses;
 mod tools;

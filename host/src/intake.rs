@@ -103,7 +103,7 @@ pub struct Submission {
     /// When it passed the door, for metrics and timeouts.
     pub submitted: Moment,
     /// Its place among the waiting; dropped at first admission or at the end.
-    pub permit: OwnedSemaphorePermit,
+    pub permit: Option<OwnedSemaphorePermit>,
 }
 
 /// The state of the engine behind the door.
@@ -206,7 +206,7 @@ impl Intake {
                 request,
                 events,
                 submitted: clock::now(),
-                permit,
+                permit: Some(permit),
             });
             receivers.push(receiver);
         }

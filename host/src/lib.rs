@@ -22,4 +22,5 @@ pub mod sampler;
 pub mod scheduler;
 pub mod simulation;
 pub mod start;
+pub mod structured;
 pub mod tokenizer;

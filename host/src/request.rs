@@ -8,6 +8,7 @@ use policy_core::RequestPriority;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::TokenId;
+use crate::structured::{Constraint, Matcher};
 
 /// A request's number: its place in the order of arrival at the engine. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -56,6 +57,9 @@ pub struct SamplingParams {
     pub allowed_token_ids: Option<Arc<[TokenId]>>,
     /// Token sequences whose last token is never drawn after the others.
     pub bad_words: Arc<[Vec<TokenId>]>,
+    /// What the answer's text is held to, as it was asked for; [`Request::matcher`] holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constraint: Option<Arc<Constraint>>,
 }
 
 impl Default for SamplingParams {
@@ -72,6 +76,7 @@ impl Default for SamplingParams {
             logit_bias: Vec::new(),
             allowed_token_ids: None,
             bad_words: Arc::from([]),
+            constraint: None,
         }
     }
 }
@@ -91,6 +96,8 @@ pub struct StopConditions {
     pub ignore_eos: bool,
     /// Whether stop texts stay in the answer.
     pub include_stop_str_in_output: bool,
+    /// Whether special tokens are left out of the text, and so of what stop texts are looked for in.
+    pub skip_special_tokens: bool,
 }
 
 /// A request as the engine takes it: tokenized, and checked against every limit.
@@ -115,8 +122,8 @@ pub struct Request {
     pub timeout: Option<Duration>,
     /// The same, if it has no first seat by then.
     pub queue_timeout: Option<Duration>,
-    /// Whether special tokens are left out of the text.
-    pub skip_special_tokens: bool,
+    /// The constraint of [`SamplingParams::constraint`], compiled, at the answer's beginning.
+    pub matcher: Option<Matcher>,
 }
 
 /// Why an answer ended.
@@ -227,6 +234,8 @@ pub enum Failure {
     ShuttingDown,
     /// Its activations were not finite.
     NonFinite,
+    /// Its constraint could not be kept; the message says why.
+    Constraint(String),
     /// The engine failed; the message says how.
     Engine(String),
 }
@@ -237,6 +246,7 @@ impl fmt::Display for Failure {
             Self::Expired => f.write_str("the request's time was up"),
             Self::ShuttingDown => f.write_str("the server is shutting down"),
             Self::NonFinite => f.write_str("the model computed a value that is not finite"),
+            Self::Constraint(message) => f.write_str(message),
             Self::Engine(message) => write!(f, "the engine failed: {message}"),
         }
     }

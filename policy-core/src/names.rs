@@ -1,6 +1,6 @@
 //! Printing the crate's enums by name, and parsing them back.
 
-use core::fmt;
+use core::fmt::{self, Write};
 
 /// How many bytes of a refused value its error keeps.
 const KEPT: usize = 32;
@@ -51,12 +51,18 @@ impl UnknownName {
 
 impl fmt::Display for UnknownName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown {} \"", self.kind)?;
+        // Not `{:?}`: what core writes to escape a string, the optimizer cannot prove free of panics.
+        for char in self.value.chars() {
+            match char {
+                '"' | '\\' | '\0'..='\x1f' | '\x7f'..='\u{9f}' => {
+                    write!(f, "{}", char.escape_default())?
+                }
+                _ => f.write_char(char)?,
+            }
+        }
         let dots = if self.cut { "…" } else { "" };
-        write!(
-            f,
-            "unknown {} {:?}{dots}: expected one of ",
-            self.kind, self.value
-        )?;
+        write!(f, "\"{dots}: expected one of ")?;
         let mut comma = "";
         for name in self.accepted {
             write!(f, "{comma}{name}")?;

@@ -55,6 +55,13 @@ impl<T: Identified + ?Sized> Identified for &T {
 /// assert!(Ranked::new(7, &older) < Ranked::new(7, &younger));
 /// ```
 ///
+/// It is not built from its parts, so that the id is the item's own:
+///
+/// ```compile_fail,E0451
+/// use policy_core::{Ranked, SequenceId};
+/// let rank = Ranked { key: 7, id: SequenceId::new(0) };
+/// ```
+///
 /// A float is no key, since it has no total order:
 ///
 /// ```compile_fail,E0277
@@ -153,6 +160,14 @@ impl<T, const N: usize> Ranking<T, N> {
 /// assert_eq!(choice.winner.number, 1);
 /// assert_eq!(choice.runner_up.unwrap().number, 3);
 /// # Ok::<(), policy_core::DuplicateId<u8>>(())
+/// ```
+///
+/// A float does not compile as a key, nor as a part of one:
+///
+/// ```compile_fail,E0277
+/// use policy_core::{SequenceId, select_least};
+/// let ids = [5, 2, 9].map(SequenceId::new);
+/// let choice = select_least(ids, |id| (0, id.number() as f64 / 2.0));
 /// ```
 pub fn select_least<T, K, F>(
     items: impl IntoIterator<Item = T>,

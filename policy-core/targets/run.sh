@@ -71,6 +71,11 @@ linker=$(rustc --print sysroot)/lib/rustlib/$(rustc --print host-tuple)/bin/rust
 [ -x "$linker" ] || fail "missing: rust-lld, the linker that comes with the toolchain, looked for at $linker"
 install_missing
 
+step "style"
+members=(-p native -p firmware -p wasm -p no-panic)
+cargo fmt "${members[@]}" --check || fail "not formatted: in policy-core/targets, cargo fmt ${members[*]}"
+cargo clippy --locked --quiet --release -p native -p no-panic -- -D warnings || fail "clippy has something to say"
+
 step "the host's decisions"
 cargo run --locked --quiet --release -p native >"$CARGO_TARGET_DIR/host.txt"
 compare host

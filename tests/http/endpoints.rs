@@ -247,7 +247,7 @@ async fn debug_is_answered_by_whoever_keeps_the_journal() {
     struct View;
     impl lockstep::http::DebugView for View {
         fn request(&self, number: u64) -> Option<serde_json::Value> {
-            (number == 3).then(|| json!({"request": 3}))
+            (number < 4).then(|| json!({"request": number}))
         }
         fn preemptions(&self, limit: usize) -> serde_json::Value {
             json!({"limit": limit})
@@ -261,10 +261,44 @@ async fn debug_is_answered_by_whoever_keeps_the_journal() {
     assert_eq!(get(server.address, "/debug/requests/3").await.status(), 401);
     let known = ask(server.address, "GET", "/debug/requests/3", key).await;
     assert_eq!(known.json(), json!({"request": 3}));
+    let body = "{\"prompt\": \"a\"}";
+    let named = format!("x-request-id: mine\r\n{key}");
+    let answer = super::client::post_with(server.address, "/v1/completions", &named, body).await;
+    let answer_id = answer.json()["id"].as_str().unwrap().to_owned();
+    for name in ["mine", &answer_id] {
+        let known = ask(
+            server.address,
+            "GET",
+            &format!("/debug/requests/{name}"),
+            key,
+        )
+        .await;
+        assert_eq!(known.json(), json!({"request": 0}));
+    }
     for id in ["4", "x", "-1", "99999999999999999999"] {
         let answer = ask(server.address, "GET", &format!("/debug/requests/{id}"), key).await;
         assert_eq!(answer.status(), 404, "{id}");
     }
     let preemptions = ask(server.address, "GET", "/debug/preemptions", key).await;
     assert_eq!(preemptions.json(), json!({"limit": 1000}));
+}
+
+#[tokio::test]
+async fn a_unix_socket_serves_the_same() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lockstep.sock");
+    let listener = tokio::net::UnixListener::bind(&path).unwrap();
+    let server = Setup::saying("x")
+        .start_on(lockstep::http::Listener::Unix(listener))
+        .await;
+    let mut socket = tokio::net::UnixStream::connect(&path).await.unwrap();
+    socket
+        .write_all(b"GET /ready HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    server.stopped_now().await;
 }

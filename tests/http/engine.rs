@@ -74,17 +74,21 @@ pub(super) async fn perform(mut door: Door, director: Director, stage: Stage) {
         let Message::Submit(choices) = message else {
             continue;
         };
+        let prompt = choices.first().map(|first| first.request.prompt.clone());
         for submission in choices {
+            assert_eq!(Some(&submission.request.prompt), prompt.as_ref());
             check(&submission.request);
             let script = director(&submission.request);
-            let log = Arc::clone(&stage.log);
-            log.lock()
-                .unwrap()
-                .requests
-                .push(submission.request.clone());
-            let id = RequestId::new(number);
+            let mut log = stage.log.lock().unwrap();
+            log.requests.push(submission.request.clone());
+            drop(log);
+            playing.spawn(play(
+                submission,
+                RequestId::new(number),
+                script,
+                stage.clone(),
+            ));
             number += 1;
-            playing.spawn(play(submission, id, script, stage.clone()));
         }
     }
     door.set_state(EngineState::Dead);

@@ -60,6 +60,16 @@ impl Setup {
 
     /// Starts it on a free port.
     pub(super) async fn start(self) -> Fixture {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        self.start_on(Listener::Tcp(listener)).await
+    }
+
+    /// Starts it.
+    pub(super) async fn start_on(self, listener: Listener) -> Fixture {
+        let address = match &listener {
+            Listener::Tcp(tcp) => tcp.local_addr().expect("an address"),
+            Listener::Unix(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+        };
         let (intake, engine_side) = door(IntakeLimits {
             max_waiting: self.max_waiting,
             max_model_len: CONTEXT,
@@ -83,6 +93,7 @@ impl Setup {
             intake: intake.clone(),
             model: card(),
             text: Arc::new(Bytes),
+            grammars: None,
             limits: self.limits,
             keys: self.keys,
             metrics: Arc::clone(&metrics),
@@ -92,11 +103,9 @@ impl Setup {
             config: serde_json::json!({"max_num_seqs": 4}),
         };
         (self.change)(&mut app);
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("an address");
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move { drop(stopped.await) };
-        let server = tokio::spawn(serve(Listener::Tcp(listener), app, shutdown));
+        let server = tokio::spawn(serve(listener, app, shutdown));
         let fixture = Fixture {
             address,
             intake,
@@ -119,6 +128,12 @@ impl Fixture {
     /// Asks the server to stop.
     pub(super) fn stop(&mut self) {
         drop(self.stop.take());
+    }
+
+    /// Asks the server to stop and waits until it has.
+    pub(super) async fn stopped_now(mut self) {
+        self.stop();
+        self.stopped().await;
     }
 
     /// Waits until it has stopped.

@@ -310,3 +310,120 @@ async fn what_runs_for_too_long_is_ended_with_the_server() {
     assert!(running.closed().await);
     server.stopped().await;
 }
+
+/// The events of a stream that can be resumed, each with its id, until `enough` are there.
+async fn read_events(connection: &mut Connection, enough: usize) -> Vec<(String, String)> {
+    let mut text = String::new();
+    loop {
+        let frames: Vec<&str> = text
+            .split_inclusive("\n\n")
+            .filter(|f| f.ends_with("\n\n"))
+            .collect();
+        let events: Vec<_> = frames
+            .iter()
+            .filter_map(|frame| frame.trim_end().strip_prefix("id: ")?.split_once('\n'))
+            .map(|(id, data)| (id.to_owned(), data.to_owned()))
+            .collect();
+        if events.len() >= enough
+            || events
+                .last()
+                .is_some_and(|(_, data)| data == "data: [DONE]")
+        {
+            return events;
+        }
+        let chunk = connection.chunk().await.unwrap();
+        assert!(!chunk.is_empty(), "the stream ended early: {text}");
+        text.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+}
+
+/// A client that resumes after this event.
+async fn resume(server: &Fixture, id: &str, key: &str) -> Connection {
+    let mut connection = Connection::open(server.address).await;
+    let headers = format!("last-event-id: {id}\r\nauthorization: Bearer {key}\r\n");
+    connection.ask("GET", "/v1/streams", &headers).await;
+    connection
+}
+
+#[tokio::test]
+async fn a_resumable_stream_goes_on_where_it_was_cut() {
+    let mut setup = Setup::playing(hesitant());
+    setup.keys = lockstep::http::ApiKeys::new(["mine", "other"]);
+    let server = setup.start().await;
+    let mut body = body(true);
+    body["stream_options"] = json!({"resumable": true, "include_usage": true});
+    let key = "authorization: Bearer mine\r\n";
+    let mut first = Connection::open(server.address).await;
+    first.post(CHAT, key, &body.to_string()).await;
+    assert_eq!(first.head().await.unwrap().status, 200);
+    // The role and the two letters that the engine says at once.
+    let seen = read_events(&mut first, 3).await;
+    assert_eq!(seen.len(), 3);
+    drop(first);
+    let last = &seen[1].0;
+    assert_eq!(
+        resume(&server, last, "other").await.answer().await.status(),
+        404
+    );
+    for wrong in ["", "x/1", &last[..last.len() - 2], &format!("{last}x")] {
+        assert_eq!(
+            resume(&server, wrong, "mine").await.answer().await.status(),
+            404,
+            "{wrong}"
+        );
+    }
+    let mut second = resume(&server, last, "mine").await;
+    assert_eq!(second.head().await.unwrap().status, 200);
+    server.stage.gate.add_permits(2);
+    let rest = read_events(&mut second, usize::MAX).await;
+    assert_eq!(rest[0], seen[2], "exactly what was missed");
+    let all: Vec<_> = seen[..2].iter().chain(&rest).collect();
+    let text: String = all
+        .iter()
+        .filter_map(|(_, data)| serde_json::from_str::<Value>(data.strip_prefix("data: ")?).ok())
+        .filter_map(|chunk| {
+            chunk["choices"][0]["delta"]["content"]
+                .as_str()
+                .map(str::to_owned)
+        })
+        .collect();
+    assert_eq!(text, "abcd");
+    for (position, (id, _)) in all.iter().enumerate() {
+        assert_eq!(id.rsplit_once('/').unwrap().1, position.to_string());
+    }
+    assert_eq!(cancelled(&server), 0);
+    // A finished stream can be read again while it is kept.
+    let mut third = resume(&server, last, "mine").await;
+    third.head().await.unwrap();
+    assert_eq!(read_events(&mut third, usize::MAX).await, rest);
+}
+
+#[tokio::test]
+async fn a_resumable_stream_that_nobody_resumes_is_cancelled() {
+    let mut setup = Setup::playing(hesitant());
+    setup.limits.resume_grace = Duration::from_millis(50);
+    setup.limits.max_resumable_streams = 1;
+    let server = setup.start().await;
+    let mut body = body(true);
+    body["stream_options"] = json!({"resumable": true});
+    let mut connection = Connection::open(server.address).await;
+    connection.post(CHAT, "", &body.to_string()).await;
+    connection.head().await.unwrap();
+    let seen = read_events(&mut connection, 1).await;
+    let second = post(server.address, CHAT, &body).await;
+    assert_eq!(
+        (second.status(), second.json()["error"]["code"].as_str()),
+        (429, Some("too_many_resumable_streams"))
+    );
+    drop(connection);
+    server
+        .until("both are cancelled", |server| cancelled(server) == 2)
+        .await;
+    server
+        .until("it is forgotten", |server| {
+            server.intake.state() == EngineState::Ready
+        })
+        .await;
+    let gone = resume(&server, &seen[0].0, "").await.answer().await;
+    assert_eq!(gone.status(), 404);
+}

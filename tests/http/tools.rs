@@ -31,7 +31,7 @@ async fn calls_are_read_out_of_the_answer() {
     );
     assert!(call.get("index").is_none());
     // The parser has to see the tokens that mark a call.
-    assert!(!server.only_request().skip_special_tokens);
+    assert!(!server.only_request().stop.skip_special_tokens);
 }
 
 #[tokio::test]

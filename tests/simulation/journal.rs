@@ -14,7 +14,7 @@ fn record(path: &Path, content: JournalContent, seed: u64) -> u64 {
     record_load(path, content, config, workload)
 }
 
-fn record_load(
+pub(super) fn record_load(
     path: &Path,
     content: JournalContent,
     config: SchedulerConfig,

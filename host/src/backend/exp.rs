@@ -10,7 +10,7 @@ pub const HIGHEST: f32 = 88.37;
 /// log2 e.
 pub const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// The upper bits of ln 2: products with integers up to 2^8 are exact.
-pub const LN2_HIGH: f32 = 0.693_359_375;
+pub const LN2_HIGH: f32 = 0.693_359_4;
 /// ln 2 less [`LN2_HIGH`].
 pub const LN2_LOW: f32 = -2.121_944_4e-4;
 /// Adding and subtracting 1.5 x 2^23 rounds to the nearest integer, ties to even.

@@ -4,6 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
+mod doctor;
+mod drive;
 mod explain;
 mod inspect;
 mod pull;
@@ -26,7 +29,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serves a model over HTTP, with OpenAI's API.
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Answers one prompt, or chats, in the terminal.
     Run(run::Args),
     /// Fetches a model into the cache.
@@ -39,6 +42,10 @@ enum Command {
     Simulate(simulate::Args),
     /// Says what a model file holds and the memory it will need.
     Inspect(inspect::Args),
+    /// Measures how fast a model runs here.
+    Bench(bench::Args),
+    /// Proves here, with a model, that its logits depend on nothing but its tokens.
+    Doctor(doctor::Args),
 }
 
 /// Runs the command that the process was started with.
@@ -51,13 +58,15 @@ pub fn main() -> ExitCode {
     };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
     let result = match cli.command {
-        Command::Serve(args) => serve::run(args),
+        Command::Serve(args) => serve::run(*args),
         Command::Run(args) => run::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Doctor(args) => doctor::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("lockstep: {error}");

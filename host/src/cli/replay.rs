@@ -1,10 +1,16 @@
 //! `lockstep replay`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::CliError;
+use policy_core::PreemptionPolicy;
+
+use super::{CliError, simulate};
+use crate::engine;
 use crate::journal::{self, ReplayReport};
+use crate::scheduler::SchedulerConfig;
+use crate::simulation::{recorded_load, summarize};
+use crate::start::engine_for;
 
 /// The arguments of `lockstep replay`.
 #[derive(Debug, clap::Args)]
@@ -12,6 +18,18 @@ pub(super) struct Args {
     /// The journal.
     #[arg(env = "LOCKSTEP_REPLAY_FILE", value_name = "FILE")]
     file: PathBuf,
+    /// Asks what another preemption policy would have made of the same requests.
+    #[arg(long, env = "LOCKSTEP_REPLAY_POLICY", value_name = "POLICY")]
+    policy: Option<PreemptionPolicy>,
+    /// Runs the model too and compares every token; needs `--model`.
+    #[arg(long, env = "LOCKSTEP_REPLAY_TOKENS", requires = "model")]
+    tokens: bool,
+    /// The model that the journal was written with.
+    #[arg(long, env = "LOCKSTEP_MODEL")]
+    model: Option<String>,
+    /// Threads that compute [default: the processors that this process may use]
+    #[arg(long, env = "LOCKSTEP_THREADS")]
+    threads: Option<usize>,
     /// Prints the result as JSON.
     #[arg(long, env = "LOCKSTEP_REPLAY_JSON")]
     json: bool,
@@ -19,6 +37,12 @@ pub(super) struct Args {
 
 /// Runs it: success where every plan is equal.
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
+    if let Some(policy) = args.policy {
+        return what_if(&args.file, policy, args.json);
+    }
+    if let Some(model) = args.model.as_ref().filter(|_| args.tokens) {
+        return replay_tokens(&args, model);
+    }
     let report = journal::replay(&args.file)?;
     if args.json {
         println!("{}", serde_json::to_string(&report)?);
@@ -29,6 +53,52 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
         None => ExitCode::SUCCESS,
         Some(_) => ExitCode::FAILURE,
     })
+}
+
+/// Draws every token again, and says which is the first that differs.
+fn replay_tokens(args: &Args, model: &str) -> Result<ExitCode, CliError> {
+    let engine = engine_for(&args.file, model, args.threads)?;
+    let report = engine::replay_tokens(&args.file, engine)?;
+    let equal = report.difference.is_none() && report.plans.difference.is_none();
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print!("{}", describe(&report.plans));
+        match &report.difference {
+            None => println!("drew {} tokens again: every one is equal", report.tokens),
+            Some(difference) => {
+                println!(
+                    "drew {} tokens again, and then: {difference}",
+                    report.tokens
+                );
+            }
+        }
+    }
+    Ok(if equal {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs the journal's requests again, as it was and under another policy: the answers have the same
+/// lengths, and whoever went away does so in the same step.
+fn what_if(file: &Path, policy: PreemptionPolicy, json: bool) -> Result<ExitCode, CliError> {
+    let (config, workload, report) = recorded_load(file)?;
+    if let Some(difference) = report.difference {
+        return Err(format!("the journal does not replay: {difference}").into());
+    }
+    let other = SchedulerConfig {
+        preemption_policy: policy,
+        ..config.clone()
+    };
+    let recorded = format!("recorded: {}", config.preemption_policy);
+    let summaries = [
+        summarize(&recorded, &config, &workload)?,
+        summarize(&format!("what if: {policy}"), &other, &workload)?,
+    ];
+    simulate::print(&summaries, json)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn describe(report: &ReplayReport) -> String {

@@ -180,6 +180,7 @@ impl<'a> Chat<'a> {
             },
             stop: StopConditions {
                 max_tokens: args.max_tokens.min(room.max(1)),
+                skip_special_tokens: true,
                 ..StopConditions::default()
             },
             logprobs: None,
@@ -187,7 +188,7 @@ impl<'a> Chat<'a> {
             cache_salt: None,
             timeout: None,
             queue_timeout: None,
-            skip_special_tokens: true,
+            matcher: None,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! `lockstep serve`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,43 +10,20 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::CliError;
 use crate::clock;
 use crate::config::EngineArgs;
-use crate::http::{self, ApiKeys, App, HttpLimits, Listener, ModelCard, SeedSource};
+use crate::http::{self, App, HttpArgs, Listener, ModelCard, SeedSource};
 use crate::start::{Running, start};
+use crate::structured::Grammars;
 
 /// The arguments of `lockstep serve`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
-    /// The address to listen on
-    #[arg(long, env = "LOCKSTEP_HOST", default_value = "127.0.0.1")]
-    host: String,
-    /// The port to listen on; 0 takes a free one
-    #[arg(long, env = "LOCKSTEP_PORT", default_value_t = 8000)]
-    port: u16,
-    /// Listens on this Unix socket instead
-    #[arg(long, env = "LOCKSTEP_UDS")]
-    uds: Option<PathBuf>,
+    #[command(flatten)]
+    http: HttpArgs,
     /// The names under which requests may ask for the model; the first is the answers' [default: `--model`]
     #[arg(long, env = "LOCKSTEP_SERVED_MODEL_NAME", value_delimiter = ',')]
     served_model_name: Vec<String>,
-    /// A key that opens the API; may be given several times
-    #[arg(
-        long,
-        env = "LOCKSTEP_API_KEY",
-        value_delimiter = ',',
-        hide_env_values = true
-    )]
-    api_key: Vec<String>,
-    /// A file of such keys, one a line
-    #[arg(long, env = "LOCKSTEP_API_KEY_FILE")]
-    api_key_file: Option<PathBuf>,
-    /// Length of an answer whose request names none [default: what the context leaves]
-    #[arg(long, env = "LOCKSTEP_DEFAULT_MAX_TOKENS")]
-    default_max_tokens: Option<u32>,
-    /// Seconds that running requests may take after a request to shut down
-    #[arg(long, env = "LOCKSTEP_DRAIN_TIMEOUT", default_value_t = 30)]
-    drain_timeout: u64,
 }
 
 /// Serves until SIGINT or SIGTERM, then drains.
@@ -87,16 +63,17 @@ async fn listen(args: &Args, app: App, running: &Running) -> Result<(), CliError
             () = ended(running) => log::error!("the engine has ended: draining"),
         }
     };
-    let listener = match &args.uds {
+    let listener = match &args.http.uds {
         Some(path) => {
             log::info!("listening on {}", path.display());
             Listener::Unix(UnixListener::bind(path)?)
         }
         None => {
-            let listener = TcpListener::bind((args.host.as_str(), args.port))
+            let http = &args.http;
+            let listener = TcpListener::bind((http.host.as_str(), http.port))
                 .await
                 .map_err(|error| {
-                    format!("cannot listen on {}:{}: {error}", args.host, args.port)
+                    format!("cannot listen on {}:{}: {error}", http.host, http.port)
                 })?;
             log::info!("listening on http://{}", listener.local_addr()?);
             Listener::Tcp(listener)
@@ -114,18 +91,6 @@ async fn ended(running: &Running) {
 }
 
 fn app(args: &Args, name: String, running: &Running) -> Result<App, CliError> {
-    let mut keys = ApiKeys::new(&args.api_key);
-    if let Some(path) = &args.api_key_file {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("cannot read --api-key-file {}: {error}", path.display()))?;
-        keys = ApiKeys::from_lines(&text);
-        keys.extend(&args.api_key);
-    }
-    let limits = HttpLimits {
-        drain_timeout: Duration::from_secs(args.drain_timeout),
-        default_max_tokens: args.default_max_tokens,
-        ..HttpLimits::default()
-    };
     Ok(App {
         intake: running.intake.clone(),
         model: ModelCard {
@@ -137,12 +102,13 @@ fn app(args: &Args, name: String, running: &Running) -> Result<App, CliError> {
             fingerprint: running.fingerprint.clone(),
         },
         text: Arc::clone(&running.text) as _,
-        limits,
-        keys,
+        grammars: Some(Arc::new(Grammars::new(&running.text.tokenizer)?)),
+        limits: args.http.limits(),
+        keys: args.http.keys()?,
         metrics: Arc::clone(&running.metrics),
         seeds: SeedSource::new(args.engine.seed),
-        cors: None,
-        debug: None,
+        cors: args.http.cors(),
+        debug: Some(Arc::new(running.accounts.clone())),
         config: serde_json::to_value(&running.config)?,
     })
 }

@@ -32,6 +32,7 @@ pub(super) struct Live {
     generated: u32,
     cached_tokens: u32,
     ending: Option<Ending>,
+    failure: Option<Failure>,
 }
 
 /// How an answer ends, known when its last token is drawn and told when it is released.
@@ -61,13 +62,14 @@ impl Live {
             prompt_logprobs: Vec::new(),
             events,
             unsent: Vec::with_capacity(2),
-            permit: Some(permit),
+            permit,
             started: false,
             decode,
             matcher,
             generated: 0,
             cached_tokens: 0,
             ending: None,
+            failure: None,
         };
         live.send(Event::Accepted { request: id });
         live
@@ -119,6 +121,37 @@ impl Live {
         ending
     }
 
+    /// Rules out what the constraint of the answer does not allow next. `false`: the answer cannot
+    /// go on.
+    pub(super) fn constrain(&mut self, logits: &mut [f32]) -> bool {
+        let Some(matcher) = &mut self.request.matcher else {
+            return true;
+        };
+        match matcher.mask() {
+            Ok(mask) => {
+                for (token, logit) in logits.iter_mut().enumerate() {
+                    let word = mask.get(token / 32).copied().unwrap_or(0);
+                    if (word >> (token % 32)) & 1 == 0 {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+                true
+            }
+            Err(error) => {
+                self.failure = Some(Failure::Constraint(error.to_string()));
+                false
+            }
+        }
+    }
+
+    /// Tells the constraint of the answer which token was drawn. The mask allowed it, so nothing
+    /// but a bound on its work can be in the way: the next mask says so.
+    pub(super) fn commit(&mut self, token: TokenId) {
+        if let Some(matcher) = &mut self.request.matcher {
+            let _ = matcher.commit(token);
+        }
+    }
+
     /// Takes the next token: its text goes out, and the answer's end is found.
     pub(super) fn push(
         &mut self,
@@ -150,7 +183,7 @@ impl Live {
     }
 
     fn text_of(&mut self, tokenizer: &Tokenizer, token: TokenId) -> (String, Option<String>) {
-        let bytes = tokenizer.text_bytes(token, self.request.skip_special_tokens);
+        let bytes = tokenizer.text_bytes(token, self.request.stop.skip_special_tokens);
         let piece = self.decode.push(bytes.unwrap_or_default());
         // Below `min_tokens` a stop text is text like any other.
         let released = if self.generated <= self.request.stop.min_tokens {
@@ -210,7 +243,10 @@ impl Live {
                     usage,
                 });
             }
-            (ReleaseCause::Finished(_), None) => self.fail(Failure::NonFinite),
+            (ReleaseCause::Finished(_), None) => {
+                let failure = self.failure.take();
+                self.fail(failure.unwrap_or(Failure::NonFinite));
+            }
             (ReleaseCause::Expired, _) if aborted => self.fail(Failure::ShuttingDown),
             (ReleaseCause::Expired, _) => self.fail(Failure::Expired),
             (ReleaseCause::Rejected(_), _) => self.fail(Failure::ShuttingDown),

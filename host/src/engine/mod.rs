@@ -2,22 +2,25 @@
 
 mod live;
 mod outcome;
+mod repeat;
 mod report;
 mod stop;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::batch::{Batch, Forward, ForwardError};
 use crate::clock;
 use crate::http::Metrics;
 use crate::intake::{Door, EngineState, Message, Submission};
-use crate::journal::{JournalError, JournalWriter};
+use crate::journal::{Chronicle, JournalError, JournalWriter};
 use crate::request::{Failure, RequestId};
 use crate::sampler::Sampler;
 use crate::scheduler::{Arrival, Inputs, Parameters, Plan, Scheduler};
 use crate::tokenizer::Tokenizer;
+
+pub use repeat::{RepeatError, TokenDifference, TokenReport, replay_tokens};
 
 use live::Live;
 
@@ -35,6 +38,8 @@ pub struct Parts {
     pub journal: Option<JournalWriter>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What happened to the latest requests, for whoever asks.
+    pub chronicle: Arc<Mutex<Chronicle>>,
     /// Who sees the logits, if anyone.
     pub probe: Option<Box<dyn Probe>>,
 }
@@ -201,6 +206,10 @@ impl Engine {
             // The tokens of the last step are in this record: they leave once it is durable.
             journal.wait_durable()?;
         }
+        let chronicle = self.parts.chronicle.lock();
+        chronicle
+            .unwrap_or_else(PoisonError::into_inner)
+            .record(&self.inputs, &self.plan);
         self.flush_events();
         self.inputs.clear();
         self.tell_releases();
@@ -278,7 +287,7 @@ fn arrival(id: RequestId, sibling_of: Option<RequestId>, submission: &Submission
         priority: request.priority,
         prompt: Arc::clone(&request.prompt),
         max_tokens: request.stop.max_tokens,
-        structured: false,
+        structured: request.matcher.is_some(),
         cache_salt: cache_salt(id, submission),
         sibling_of,
         parameters: Some(Arc::new(Parameters {

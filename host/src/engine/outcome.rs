@@ -110,6 +110,14 @@ impl Engine {
             probe.logits(chunk.request, tokens.len(), logits);
         }
         let raw = live.request.logprobs.map(|_| logits.to_vec());
+        // A token that is ruled out before the penalties stays so: they change no infinity.
+        if !live.constrain(logits) {
+            return Advance {
+                sequence: chunk.sequence,
+                token: None,
+                finished: Some(Finish::NonFinite),
+            };
+        }
         let ending = live.ruled_out(tokenizer);
         let draw = Draw {
             params: &live.request.sampling,
@@ -126,6 +134,7 @@ impl Engine {
                 let top = live.request.logprobs.unwrap_or(0);
                 let logprobs = raw.map(|raw| self.sampler.logprobs(&raw, token, top));
                 live.timing.token(&self.parts.metrics);
+                live.commit(token);
                 live.push(tokenizer, token, logprobs)
             }
         };

@@ -108,8 +108,10 @@ fn a_value_of_another_type_is_an_error_that_names_both() {
         "metadata \"general.architecture\" is of type string, not u32"
     );
     assert!(file.str("answer").is_err() && file.strings("answer").is_err());
-    let negative = Writer::new().metadata("n", -1_i32).finish();
-    assert!(Gguf::from_bytes(negative).unwrap().u32("n").is_err());
+    for outside in [Value::I32(-1), Value::U64(1 << 32), Value::F32(1.0)] {
+        let file = Writer::new().metadata("n", outside).finish();
+        assert!(Gguf::from_bytes(file).unwrap().u32("n").is_err());
+    }
 }
 
 #[test]

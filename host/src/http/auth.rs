@@ -46,6 +46,11 @@ impl ApiKeys {
         }
     }
 
+    /// Adds the keys of another set.
+    pub fn merge(&mut self, other: Self) {
+        self.digests.extend(other.digests);
+    }
+
     /// Whether a key is needed at all.
     pub fn required(&self) -> bool {
         !self.digests.is_empty()

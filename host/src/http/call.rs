@@ -7,10 +7,12 @@ use hyper::header::HeaderMap;
 use hyper::{Method, Request, Uri};
 
 use super::account::Account;
-use super::body::read_json_body;
+use super::body::{Reply, read_json_body};
 use super::error::ApiError;
 use super::generation::Generation;
+use super::resumable;
 use super::server::Server;
+use super::sse::{Format, stream_reply};
 use super::wire::output::Head;
 
 /// What a handler is given.
@@ -83,5 +85,23 @@ impl Call {
         let place = self.server.in_flight.enter(&head.id, &self.label);
         let account = Arc::clone(&self.account);
         Generation::submit(&self.server, requests, per_prompt, place, account)
+    }
+
+    /// Answers the call with a stream of its generation. Everything that can be wrong with the
+    /// request has been checked.
+    ///
+    /// # Errors
+    /// 429 where a stream that can be resumed is one too many.
+    pub(super) fn stream(
+        &self,
+        generation: Generation,
+        format: impl Format + 'static,
+        resumable: bool,
+    ) -> Result<Reply, ApiError> {
+        if resumable {
+            return resumable::start(self, generation, format);
+        }
+        let interval = self.server.app.limits.keep_alive_interval;
+        Ok(stream_reply(generation, format, interval))
     }
 }

@@ -7,11 +7,11 @@ use super::call::Call;
 use super::error::ApiError;
 use super::generation::{Answer, Generation, Update, collect};
 use super::prepare::{self, Wanted};
-use super::sse::{EventWriter, Format, stream_reply};
+use super::sse::{EventWriter, Format};
 use super::text::TextModel;
 use super::tokens::TokenNames;
-use super::tools::{Piece, ToolParser};
-use super::wire::chat::{ChatRequest, ToolChoice};
+use super::tools::{Calls, Piece, ToolParser};
+use super::wire::chat::ChatRequest;
 use super::wire::output::{
     ChatChoice, ChatLogprobs, Delta, Envelope, Head, Message, PromptLogprobs, finish_name,
     stop_reason,
@@ -26,8 +26,8 @@ struct Shown {
     usage: bool,
     token_ids: bool,
     tokens_as_ids: bool,
-    /// The names of the tools that the model may call.
-    tools: Option<Arc<[String]>>,
+    /// How calls are told from text.
+    calls: Option<Calls>,
     /// Text of the prompt that starts the answer.
     echo: Option<String>,
 }
@@ -41,10 +41,11 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let server = Arc::clone(&call.server);
     let mut request = ChatRequest::read(&body, server.bounds())?;
     prepare::check_model(&server, request.common.model.as_deref())?;
-    let shown = shown(&request)?;
+    let shown = shown(&request);
     // Some formats mark a call by control tokens, which the parser has to see.
-    request.common.skip_special_tokens &= shown.tools.is_none();
-    prepare::refuse_constraint(request.constraint)?;
+    request.common.skip_special_tokens &= shown.calls.is_none();
+    let constraint = request.take_constraint()?;
+    prepare::constrain(&server, constraint, &mut request.common).await?;
     let tokens = prepare::render_chat(&server, request.prompt, body.len()).await?;
     let wanted = Wanted {
         logprobs: request.logprobs,
@@ -53,6 +54,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
         default_max_tokens: server.app.limits.default_max_tokens,
     };
     let (stream, choices) = (request.common.stream, request.common.choices);
+    let resumable = request.common.resumable;
     let prepared = prepare::prepare(&server, &call.headers, request.common, vec![tokens], wanted)?;
     let object = if stream {
         "chat.completion.chunk"
@@ -68,26 +70,13 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let mut generation = call.submit(&head, prepared.requests, choices as usize)?;
     let format = ChatFormat::new(head, Arc::clone(&server.app.text), shown, choices, prompt);
     if stream {
-        return Ok(stream_reply(
-            generation,
-            format,
-            server.app.limits.keep_alive_interval,
-        ));
+        return call.stream(generation, format, resumable);
     }
     let answers = collect(&mut generation).await?;
     format.whole(answers, &generation)
 }
 
-fn shown(request: &ChatRequest) -> Result<Shown, ApiError> {
-    if matches!(
-        request.tool_choice,
-        ToolChoice::Required | ToolChoice::Named(_)
-    ) {
-        return Err(ApiError::unsupported(
-            "tool_choice",
-            "tool_choice other than none and auto needs structured output, which is not supported by this version of the server",
-        ));
-    }
+fn shown(request: &ChatRequest) -> Shown {
     let last = request
         .prompt
         .messages
@@ -95,14 +84,14 @@ fn shown(request: &ChatRequest) -> Result<Shown, ApiError> {
         .and_then(|message| message.get("content"));
     let last = last.and_then(serde_json::Value::as_str);
     let echo = request.echo && request.prompt.continue_final_message;
-    Ok(Shown {
+    Shown {
         logprobs: request.logprobs.is_some(),
         usage: request.common.include_usage,
         token_ids: request.common.return_token_ids,
         tokens_as_ids: request.common.tokens_as_ids,
-        tools: (request.tool_choice == ToolChoice::Auto).then(|| request.tool_names()),
+        calls: request.calls(),
         echo: last.filter(|_| echo).map(str::to_owned),
-    })
+    }
 }
 
 /// Writes chat answers, whole or in chunks.
@@ -130,9 +119,9 @@ impl ChatFormat {
     ) -> Self {
         let state = |choice| ChoiceState {
             parser: shown
-                .tools
+                .calls
                 .as_ref()
-                .map(|names| ToolParser::new(&head.id, choice, Arc::clone(names))),
+                .map(|calls| ToolParser::new(&head.id, choice, calls)),
             called: false,
         };
         let choices = (0..choices).map(state).collect();

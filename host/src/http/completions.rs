@@ -7,7 +7,7 @@ use super::call::Call;
 use super::error::ApiError;
 use super::generation::{Answer, Generation, Update, collect};
 use super::prepare::{self, Wanted};
-use super::sse::{EventWriter, Format, stream_reply};
+use super::sse::{EventWriter, Format};
 use super::text::TextModel;
 use super::tokens::TokenNames;
 use super::wire::completion::CompletionRequest;
@@ -39,8 +39,8 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let server = Arc::clone(&call.server);
     let request = CompletionRequest::read(&body, server.bounds())?;
     prepare::check_model(&server, request.common.model.as_deref())?;
-    prepare::refuse_constraint(request.constraint)?;
-    let common = request.common;
+    let mut common = request.common;
+    prepare::constrain(&server, request.constraint, &mut common).await?;
     let shown = Shown {
         echo: request.echo,
         logprobs: request.logprobs.is_some(),
@@ -58,6 +58,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
         default_max_tokens: Some(DEFAULT_MAX_TOKENS),
     };
     let (stream, choices) = (common.stream, common.choices as usize);
+    let resumable = common.resumable;
     let special = request.add_special_tokens;
     let prompts = prepare::encode_prompts(&server, request.prompts, special).await?;
     let prepared = prepare::prepare(&server, &call.headers, common, prompts, wanted)?;
@@ -66,11 +67,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let text = Arc::clone(&server.app.text);
     let mut format = TextFormat::new(head, text, shown, prepared.prompts, choices);
     if stream {
-        return Ok(stream_reply(
-            generation,
-            format,
-            server.app.limits.keep_alive_interval,
-        ));
+        return call.stream(generation, format, resumable);
     }
     let answers = collect(&mut generation).await?;
     format.whole(answers, &generation)

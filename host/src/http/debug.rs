@@ -3,6 +3,7 @@
 use super::body::{Reply, json_ok};
 use super::error::ApiError;
 use super::server::Server;
+use crate::request::RequestId;
 
 /// Answers questions about requests and preemptions, from the journal. Called on an HTTP thread:
 /// it must not wait for the engine.
@@ -17,18 +18,19 @@ pub trait DebugView: Send + Sync {
 /// Preemptions that one answer tells of.
 const MAX_PREEMPTIONS: usize = 1000;
 
-/// Answers `/debug/requests/{id}`.
+/// Answers `/debug/requests/{id}`: the id is the engine's number, an answer's id, or a label.
 ///
 /// # Errors
 /// 404 where there is no such request, or nobody who knows.
 pub(super) fn request(server: &Server, id: &str) -> Result<Reply, ApiError> {
-    let number = id.parse().ok();
+    let named = || server.in_flight.request_of(id).map(RequestId::number);
+    let number = id.parse().ok().or_else(named);
     let view = server.app.debug.as_ref();
     match number.and_then(|number| view?.request(number)) {
         Some(account) => json_ok(&account),
         None => Err(ApiError::new(
             hyper::StatusCode::NOT_FOUND,
-            "no request of that number is in the journal of this server",
+            "no request of that number or name is known to this server",
         )
         .code("unknown_request")),
     }

@@ -154,6 +154,9 @@ impl From<Failure> for ApiError {
             Failure::NonFinite => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("non_finite")
             }
+            Failure::Constraint(_) => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("constraint_failure")
+            }
             Failure::Engine(_) => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("engine_failure")
             }

@@ -71,18 +71,26 @@ impl Generation {
         place: Place,
         account: Arc<Account>,
     ) -> Result<Self, ApiError> {
+        let per_prompt = per_prompt.max(1);
         let mut choices = Vec::with_capacity(requests.len());
-        for request in requests {
-            let events = server.app.intake.submit(request).map_err(|refusal| {
-                server.app.metrics.rejected();
-                ApiError::from(refusal)
-            })?;
-            choices.push(Some(events));
+        let mut requests = requests.into_iter().peekable();
+        while requests.peek().is_some() {
+            let of_prompt = requests.by_ref().take(per_prompt).collect();
+            let events = server.app.intake.submit_choices(of_prompt);
+            choices.extend(
+                events
+                    .map_err(|refusal| {
+                        server.app.metrics.rejected();
+                        ApiError::from(refusal)
+                    })?
+                    .into_iter()
+                    .map(Some),
+            );
         }
         Ok(Self {
             open: choices.len(),
             choices,
-            per_prompt: per_prompt.max(1),
+            per_prompt,
             next: 0,
             usage: UsageBody::default(),
             place,
@@ -122,7 +130,9 @@ impl Generation {
             loop {
                 match events.poll_recv(cx) {
                     Poll::Pending => break,
-                    // It has nothing to tell here.
+                    Poll::Ready(Some(Event::Accepted { request })) if choice == 0 => {
+                        self.place.accepted(request);
+                    }
                     Poll::Ready(Some(Event::Accepted { .. })) => {}
                     Poll::Ready(event) => {
                         self.next = (choice + 1) % count;

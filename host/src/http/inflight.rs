@@ -1,9 +1,14 @@
 //! The calls that are being answered by the engine: to abort one, and to wait for all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
+
+use crate::request::RequestId;
+
+/// Calls that are remembered by name after their end.
+const MAX_RECENT: usize = 4096;
 
 /// Every generating call of the server. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +26,15 @@ struct Shared {
 struct Calls {
     next: u64,
     by_number: BTreeMap<u64, Entry>,
+    /// The latest calls and the engine's numbers of their requests, oldest first.
+    recent: VecDeque<Recent>,
+}
+
+#[derive(Debug)]
+struct Recent {
+    id: String,
+    label: String,
+    request: RequestId,
 }
 
 #[derive(Debug)]
@@ -78,6 +92,19 @@ impl InFlight {
         numbers.len()
     }
 
+    /// The engine's number of the latest request under this answer id or label, while it is among
+    /// the last few thousand.
+    pub(super) fn request_of(&self, name: &str) -> Option<RequestId> {
+        let calls = self.shared.lock();
+        let matches = |recent: &&Recent| recent.id == name || recent.label == name;
+        calls
+            .recent
+            .iter()
+            .rev()
+            .find(matches)
+            .map(|recent| recent.request)
+    }
+
     /// How many calls there are.
     pub(super) fn len(&self) -> usize {
         self.shared.lock().by_number.len()
@@ -92,6 +119,25 @@ impl InFlight {
             }
             ended.await;
         }
+    }
+}
+
+impl Place {
+    /// Notes the number that the engine gave to a request of the call.
+    pub(super) fn accepted(&self, request: RequestId) {
+        let mut calls = self.shared.lock();
+        let Some(entry) = calls.by_number.get(&self.number) else {
+            return;
+        };
+        let recent = Recent {
+            id: entry.id.clone(),
+            label: entry.label.clone(),
+            request,
+        };
+        if calls.recent.len() == MAX_RECENT {
+            calls.recent.pop_front();
+        }
+        calls.recent.push_back(recent);
     }
 }
 

@@ -50,6 +50,12 @@ pub struct HttpLimits {
     pub max_messages: usize,
     /// Tools of a request.
     pub max_tools: usize,
+    /// Bytes of a constraint: schema, regular expression, choices or grammar.
+    pub max_grammar_bytes: usize,
+    /// How long a resumable stream goes on, or is kept, while nobody reads it.
+    pub resume_grace: Duration,
+    /// Resumable streams that are kept: 429 above.
+    pub max_resumable_streams: usize,
     /// Length of an answer whose request names none; `None` is what the context leaves.
     pub default_max_tokens: Option<u32>,
 }
@@ -79,6 +85,9 @@ impl Default for HttpLimits {
             max_bad_words: 256,
             max_messages: 4096,
             max_tools: 128,
+            max_grammar_bytes: 128 << 10,
+            resume_grace: Duration::from_secs(30),
+            max_resumable_streams: 256,
             default_max_tokens: None,
         }
     }

@@ -19,8 +19,10 @@
 use std::sync::Arc;
 
 use crate::intake::Intake;
+use crate::structured::Grammars;
 
 mod account;
+mod args;
 mod auth;
 mod body;
 mod call;
@@ -39,6 +41,8 @@ mod models;
 mod ops;
 mod prepare;
 mod probes;
+mod responses;
+mod resumable;
 mod router;
 mod seeds;
 mod server;
@@ -49,6 +53,7 @@ mod tokens;
 mod tools;
 mod wire;
 
+pub use args::HttpArgs;
 pub use auth::ApiKeys;
 pub use body::Body;
 pub use cors::Cors;
@@ -67,6 +72,8 @@ pub struct App {
     pub model: ModelCard,
     /// Its tokenizer and chat template.
     pub text: Arc<dyn text::TextModel>,
+    /// Compiles constraints on answers; without it requests that have one are refused.
+    pub grammars: Option<Arc<Grammars>>,
     /// What clients may take up.
     pub limits: HttpLimits,
     /// The keys that open the API.

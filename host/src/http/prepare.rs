@@ -11,10 +11,10 @@ use super::server::Server;
 use super::text::{ChatPrompt, TextError, TextModel};
 use super::wire::common::{Common, priority_from_word};
 use super::wire::completion::Prompt;
-use super::wire::constraint::Constraint;
 use crate::batch::TokenId;
 use crate::intake::Refusal;
 use crate::request::Request;
+use crate::structured::{Constraint, GrammarError};
 
 /// Texts from this size on are tokenized on a blocking thread, so that other calls go on.
 const LONG_TEXT: usize = 16 << 10;
@@ -73,10 +73,11 @@ pub(super) fn prepare(
                 cache_salt: common.cache_salt.clone(),
                 timeout: None,
                 queue_timeout: None,
-                skip_special_tokens: common.skip_special_tokens,
+                matcher: common.matcher.clone(),
             };
             request.sampling.seed = choice_seed(seed, choice);
             request.stop.max_tokens = max_tokens;
+            request.stop.skip_special_tokens = common.skip_special_tokens;
             requests.push(request);
         }
     }
@@ -242,16 +243,35 @@ pub(super) fn check_model(server: &Server, named: Option<&str>) -> Result<(), Ap
     }
 }
 
-/// Constraints are never ignored: what cannot be kept is refused.
+/// Compiles the constraint of a request into its sampling. Constraints are never ignored.
 ///
 /// # Errors
-/// 400 for every constraint.
-pub(super) fn refuse_constraint(constraint: Option<(String, Constraint)>) -> Result<(), ApiError> {
-    match constraint {
-        None => Ok(()),
-        Some((path, _)) => Err(ApiError::unsupported(
-            path,
-            "structured output is not supported by this version of the server",
-        )),
+/// 400 where it is too large, cannot be compiled, or allows no first token.
+pub(super) async fn constrain(
+    server: &Server,
+    constraint: Option<(String, Constraint)>,
+    common: &mut Common,
+) -> Result<(), ApiError> {
+    let Some((path, constraint)) = constraint else {
+        return Ok(());
+    };
+    let Some(grammars) = server.app.grammars.clone() else {
+        let message = "this server does not offer structured output";
+        return Err(ApiError::unsupported(path, message));
+    };
+    let bytes = serde_json::to_vec(&constraint).map_or(0, |text| text.len());
+    let max = server.app.limits.max_grammar_bytes;
+    if bytes > max {
+        let message = format!("{path} has {bytes} bytes; the limit is {max}");
+        return Err(ApiError::field(path, message));
     }
+    let constraint = Arc::new(constraint);
+    common.sampling.constraint = Some(Arc::clone(&constraint));
+    // Closed only with the server itself.
+    let _permit = server.compiling.acquire().await;
+    let compiled = run(usize::MAX, move || grammars.compile(&constraint)).await?;
+    let refused =
+        |error: GrammarError| ApiError::field(path, error.to_string()).code("invalid_grammar");
+    common.matcher = Some(compiled.map_err(refused)?);
+    Ok(())
 }

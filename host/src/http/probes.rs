@@ -126,3 +126,14 @@ pub(super) fn loads(server: &Server) -> Result<Reply, ApiError> {
         }],
     }))
 }
+
+/// The description of the API for programs.
+pub(super) const OPENAPI: &str = include_str!("openapi.json");
+
+/// Answers `/openapi.json`.
+///
+/// # Errors
+/// None of its own.
+pub(super) fn openapi() -> Result<Reply, ApiError> {
+    Ok(reply(StatusCode::OK, "application/json", OPENAPI))
+}

@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::metrics::Metrics;
 use super::server::Server;
 use super::wire::Bounds;
-use super::{chat, completions, debug, models, ops, probes, tokenize};
+use super::{chat, completions, debug, models, ops, probes, responses, resumable, tokenize};
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,16 +25,19 @@ enum Route {
     Ready,
     Version,
     Metrics,
+    OpenApi,
     ServerInfo,
     Load,
     Loads,
     Models,
     Model(String),
     TokenizerInfo,
+    Streams,
     DebugRequest(String),
     DebugPreemptions,
     Chat,
     Completions,
+    Responses,
     RenderChat,
     RenderCompletion,
     Tokenize,
@@ -50,14 +53,17 @@ impl Route {
             "/ready" => Self::Ready,
             "/version" => Self::Version,
             "/metrics" => Self::Metrics,
+            "/openapi.json" => Self::OpenApi,
             "/server_info" => Self::ServerInfo,
             "/load" => Self::Load,
             "/v1/loads" => Self::Loads,
             "/v1/models" => Self::Models,
             "/tokenizer_info" => Self::TokenizerInfo,
+            "/v1/streams" => Self::Streams,
             "/debug/preemptions" => Self::DebugPreemptions,
             "/v1/chat/completions" => Self::Chat,
             "/v1/completions" => Self::Completions,
+            "/v1/responses" => Self::Responses,
             "/v1/chat/completions/render" => Self::RenderChat,
             "/v1/completions/render" => Self::RenderCompletion,
             "/tokenize" => Self::Tokenize,
@@ -84,16 +90,19 @@ impl Route {
             Self::Ready => "ready",
             Self::Version => "version",
             Self::Metrics => "metrics",
+            Self::OpenApi => "openapi",
             Self::ServerInfo => "server_info",
             Self::Load => "load",
             Self::Loads => "loads",
             Self::Models => "models",
             Self::Model(_) => "model",
             Self::TokenizerInfo => "tokenizer_info",
+            Self::Streams => "streams",
             Self::DebugRequest(_) => "debug_request",
             Self::DebugPreemptions => "debug_preemptions",
             Self::Chat => "chat_completions",
             Self::Completions => "completions",
+            Self::Responses => "responses",
             Self::RenderChat => "render_chat",
             Self::RenderCompletion => "render_completion",
             Self::Tokenize => "tokenize",
@@ -107,6 +116,7 @@ impl Route {
             self,
             Self::Chat
                 | Self::Completions
+                | Self::Responses
                 | Self::RenderChat
                 | Self::RenderCompletion
                 | Self::Tokenize
@@ -119,7 +129,7 @@ impl Route {
     fn public(&self) -> bool {
         matches!(
             self,
-            Self::Health | Self::Live | Self::Ready | Self::Version | Self::Metrics
+            Self::Health | Self::Live | Self::Ready | Self::Version | Self::Metrics | Self::OpenApi
         )
     }
 
@@ -186,16 +196,19 @@ async fn dispatch(call: Call, route: Option<Route>) -> Result<Reply, ApiError> {
         Route::Ready => probes::ready(&server),
         Route::Version => probes::version(&server),
         Route::Metrics => probes::metrics(&server),
+        Route::OpenApi => probes::openapi(),
         Route::ServerInfo => probes::server_info(&server),
         Route::Load => probes::load(&server),
         Route::Loads => probes::loads(&server),
         Route::Models => models::list(&server),
         Route::Model(name) => models::one(&server, &name),
         Route::TokenizerInfo => tokenize::info(&server),
+        Route::Streams => resumable::resume(&server, &call.headers),
         Route::DebugRequest(id) => debug::request(&server, &id),
         Route::DebugPreemptions => debug::preemptions(&server),
         Route::Chat => chat::answer(call).await,
         Route::Completions => completions::answer(call).await,
+        Route::Responses => responses::answer(call).await,
         Route::RenderChat => tokenize::render_chat(call).await,
         Route::RenderCompletion => tokenize::render_completion(call).await,
         Route::Tokenize => tokenize::tokenize(call).await,
@@ -281,6 +294,43 @@ mod tests {
             "*",
         ] {
             assert_eq!(Route::find(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_path_is_described_with_its_methods() {
+        let description: serde_json::Value = serde_json::from_str(probes::OPENAPI).unwrap();
+        let paths = description["paths"].as_object().unwrap();
+        let own: Vec<&str> = include_str!("router.rs")
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("\"/")?.split_once("\" => Self::"))
+            .map(|(path, _)| path)
+            .collect();
+        assert!(own.len() >= 20, "the table of paths has been found");
+        for path in &own {
+            assert!(
+                paths.contains_key(&format!("/{path}")),
+                "/{path} is not described"
+            );
+        }
+        for (path, methods) in paths {
+            let route = Route::find(&path.replace(['{', '}'], "")).expect(path);
+            let methods: Vec<&str> = methods
+                .as_object()
+                .unwrap()
+                .keys()
+                .map(String::as_str)
+                .collect();
+            let expected = if route.posted() {
+                vec!["post"]
+            } else {
+                vec!["get", "head"]
+            };
+            assert_eq!(methods, expected, "{path}");
+            assert_eq!(
+                description["paths"][path][methods[0]]["security"].is_array(),
+                route.public()
+            );
         }
     }
 }

@@ -12,13 +12,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::App;
 use super::connection::{Phase, TimedIo};
 use super::inflight::InFlight;
+use super::resumable::Resumables;
 use super::router;
 
 /// How long aborted streams have to send their last event, and connections to close.
@@ -28,6 +29,8 @@ const OVERLOADED: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: appl
     retry-after: 1\r\nconnection: close\r\ncontent-length: 141\r\n\r\n\
     {\"error\":{\"message\":\"the server has as many connections as it may have\",\
     \"type\":\"service_unavailable_error\",\"param\":null,\"code\":\"overloaded\"}}";
+/// Constraints that are compiled at a time: the engine needs the processors too.
+const MAX_COMPILING: usize = 2;
 /// Connections over the limit that are told so at a time; further ones are just closed.
 const MAX_REFUSED: usize = 64;
 
@@ -45,6 +48,9 @@ pub(super) struct Server {
     pub(super) app: App,
     pub(super) in_flight: InFlight,
     pub(super) ids: super::ids::IdSource,
+    pub(super) resumables: Resumables,
+    /// Constraints that are compiled at a time.
+    pub(super) compiling: Semaphore,
     pub(super) started: u64,
 }
 
@@ -95,6 +101,8 @@ impl Server {
             app,
             in_flight: InFlight::default(),
             ids,
+            resumables: Resumables::default(),
+            compiling: Semaphore::new(MAX_COMPILING),
             started,
         }
     }

@@ -17,7 +17,8 @@ use super::generation::{Generation, Update};
 
 /// Updates that are ready together share a write, up to about this many bytes.
 const COALESCE_BYTES: usize = 16 << 10;
-const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
+/// The comment that keeps a silent stream open.
+pub(super) const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// How one endpoint writes its chunks.
 pub(super) trait Format: Send + Unpin {
@@ -38,22 +39,94 @@ pub(super) trait Format: Send + Unpin {
 #[derive(Debug, Default)]
 pub(super) struct EventWriter {
     bytes: Vec<u8>,
+    numbering: Option<Numbering>,
+}
+
+/// The ids of the events of a stream that can be resumed.
+#[derive(Debug)]
+struct Numbering {
+    name: String,
+    next: usize,
+    /// Where each event ends.
+    ends: Vec<usize>,
 }
 
 impl EventWriter {
+    /// A writer whose events have ids: the name, a slash, and their number from 0.
+    pub(super) fn numbered(name: &str) -> Self {
+        let numbering = Numbering {
+            name: name.to_owned(),
+            next: 0,
+            ends: Vec::new(),
+        };
+        Self {
+            bytes: Vec::new(),
+            numbering: Some(numbering),
+        }
+    }
+
+    /// The events of a numbered writer, one by one; it is empty then.
+    pub(super) fn take_events(&mut self) -> impl Iterator<Item = Bytes> {
+        let bytes = Bytes::from(std::mem::take(&mut self.bytes));
+        let ends = self
+            .numbering
+            .as_mut()
+            .map(|numbering| std::mem::take(&mut numbering.ends));
+        let mut from = 0;
+        ends.unwrap_or_default()
+            .into_iter()
+            .map(move |end| bytes.slice(std::mem::replace(&mut from, end)..end))
+    }
+
+    fn begin(&mut self) {
+        if let Some(numbering) = &mut self.numbering {
+            let id = format!("id: {}/{}\n", numbering.name, numbering.next);
+            self.bytes.extend_from_slice(id.as_bytes());
+            numbering.next += 1;
+        }
+    }
+
+    fn end(&mut self) {
+        self.bytes.extend_from_slice(b"\n\n");
+        if let Some(numbering) = &mut self.numbering {
+            numbering.ends.push(self.bytes.len());
+        }
+    }
+
     /// An event that holds a value as JSON, on one line.
     pub(super) fn json(&mut self, value: &impl serde::Serialize) {
-        self.bytes.extend_from_slice(b"data: ");
-        // The types of the wire format always serialise, and JSON has no line break in it.
-        let _ = serde_json::to_writer(&mut self.bytes, value);
-        self.bytes.extend_from_slice(b"\n\n");
+        self.begin();
+        self.json_line(value);
+        self.end();
+    }
+
+    /// An event with a name that holds a value as JSON.
+    pub(super) fn named(&mut self, name: &str, value: &impl serde::Serialize) {
+        self.begin();
+        self.bytes.extend_from_slice(b"event: ");
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(b'\n');
+        self.json_line(value);
+        self.end();
     }
 
     /// An event that holds these bytes, which have no line break.
     pub(super) fn data(&mut self, bytes: &[u8]) {
+        self.begin();
         self.bytes.extend_from_slice(b"data: ");
         self.bytes.extend_from_slice(bytes);
-        self.bytes.extend_from_slice(b"\n\n");
+        self.end();
+    }
+
+    fn json_line(&mut self, value: &impl serde::Serialize) {
+        self.bytes.extend_from_slice(b"data: ");
+        // The types of the wire format always serialise, and JSON has no line break in it.
+        let _ = serde_json::to_writer(&mut self.bytes, value);
+    }
+
+    /// Forgets what was written.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
     }
 
     /// The event that ends a stream.
@@ -78,13 +151,17 @@ pub(super) fn stream_reply(
     format: impl Format + 'static,
     interval: Duration,
 ) -> Reply {
-    let body = Body::stream(EventStream {
+    event_stream_reply(Body::stream(EventStream {
         generation: Some(generation),
         format,
         opened: false,
         interval,
         silence: Box::pin(sleep(interval)),
-    });
+    }))
+}
+
+/// An answer whose body is a stream of events.
+pub(super) fn event_stream_reply(body: Body) -> Reply {
     let mut reply = Response::new(body);
     *reply.status_mut() = StatusCode::OK;
     let headers = reply.headers_mut();

@@ -3,21 +3,27 @@
 //! A journal is JSON lines. The first is a [`Header`]; each other is one step: its inputs, its
 //! plan, and a hash chained to the line before. `docs/journal.md` describes every field.
 
+mod account;
 mod chain;
+mod chronicle;
 mod decode;
 mod encode;
+mod explain;
 mod locate;
 mod reader;
 mod recorder;
 mod replay;
 mod writer;
 
+pub use account::{Account, AccountEvent, CandidateAccount, PreemptionAccount};
 pub use chain::Chain;
+pub use chronicle::Chronicle;
 pub use decode::{DecodeError, Decoder};
 pub use encode::Encoder;
+pub use explain::{ExplainError, explain};
 pub use reader::{JournalReader, Line, ReadError, Tail};
 pub use recorder::Recorder;
-pub use replay::{Difference, ReplayReport, replay};
+pub use replay::{Difference, ReplayReport, replay, replay_with};
 pub use writer::{JournalError, JournalOptions, JournalSync, JournalWriter};
 
 use serde::{Deserialize, Serialize};

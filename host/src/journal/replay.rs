@@ -70,6 +70,17 @@ impl fmt::Display for Difference {
 /// # Errors
 /// Where the file is not a journal, or its limits cannot make a scheduler.
 pub fn replay(path: &Path) -> Result<ReplayReport, ReadError> {
+    replay_with(path, |_, _| {})
+}
+
+/// Replays a journal, and shows each step found equal to an observer.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_with(
+    path: &Path,
+    mut observe: impl FnMut(&Inputs, &Plan),
+) -> Result<ReplayReport, ReadError> {
     let mut reader = JournalReader::open(path)?;
     let header = reader.header().clone();
     let scheduler = Scheduler::new(header.config.clone())
@@ -88,9 +99,12 @@ pub fn replay(path: &Path) -> Result<ReplayReport, ReadError> {
         torn_bytes: None,
     };
     while let Some(line) = reader.next_line()? {
-        if let Some(difference) = replay.line(&line, report.steps + 1) {
-            report.difference = Some(difference);
-            break;
+        match replay.line(&line, report.steps + 1) {
+            Ok(inputs) => observe(&inputs, &replay.plan),
+            Err(difference) => {
+                report.difference = Some(*difference);
+                break;
+            }
         }
         report.steps += 1;
     }
@@ -111,19 +125,21 @@ struct Replay {
 
 impl Replay {
     /// Takes the step of one line; says where the line differs from it.
-    fn line(&mut self, line: &Line, step: u64) -> Option<Difference> {
+    fn line(&mut self, line: &Line, step: u64) -> Result<Inputs, Box<Difference>> {
         if !line.chained {
-            return Some(self.altered(line, step));
+            return Err(Box::new(self.altered(line, step)));
         }
-        let inputs = match self.decoder.record(&line.bytes) {
-            Ok((_, inputs)) => inputs,
-            Err(error) => return Some(unreadable(line, step, &error)),
-        };
-        if let Err(error) = self.recompute(&inputs, line) {
-            return Some(impossible(line, step, error));
-        }
+        let (_, inputs) = self
+            .decoder
+            .record(&line.bytes)
+            .map_err(|error| unreadable(line, step, &error))?;
+        self.recompute(&inputs, line)
+            .map_err(|error| impossible(line, step, error))?;
         let recorded = split(&line.bytes).map_or(&line.bytes[..], |(content, _)| content);
-        (recorded != self.expected).then(|| self.decided_otherwise(line, step))
+        if recorded != self.expected {
+            return Err(Box::new(self.decided_otherwise(line, step)));
+        }
+        Ok(inputs)
     }
 
     /// Writes into `expected` what the record of these inputs is, without its chain.

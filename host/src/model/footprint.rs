@@ -1,9 +1,11 @@
 //! The memory that a model will need, item by item, before any of it is taken.
 
+use super::transformer::attention_shape;
 use super::weights::Shapes;
-use super::{KvDtype, ModelConfig, ModelError, ModelOptions};
+use super::{ModelConfig, ModelError, ModelOptions};
 use crate::backend::cpu::activations::{Activations, Form};
 use crate::backend::cpu::attention::Scratch;
+use crate::backend::cpu::device::partial_floats;
 use crate::backend::cpu::kv::KvShape;
 use crate::gguf::Gguf;
 
@@ -118,7 +120,7 @@ fn activation_bytes(config: &ModelConfig, shapes: &Shapes, options: &ModelOption
 }
 
 fn attention_bytes(config: &ModelConfig, options: &ModelOptions) -> usize {
-    options.threads * Scratch::bytes(config.group(), config.head_dim)
+    let shape = attention_shape(config);
+    let partials = partial_floats(options.threads, positions(config, options), &shape) * 4;
+    options.threads * Scratch::bytes(config.group(), config.head_dim) + partials
 }
-
-const _: () = assert!(KvDtype::F16.bytes() == 2);

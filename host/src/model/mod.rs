@@ -11,6 +11,9 @@ mod on_device;
 mod transformer;
 mod weights;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{ModelConfig, RopeScaling};
 pub use error::ModelError;
 pub use footprint::{Footprint, Item};

@@ -71,7 +71,8 @@ impl Model {
         let shapes = Shapes::read(file, &config)?;
         let shape = attention_shape(&config);
         let system = |what| move |source| ModelError::System { what, source };
-        let mut cpu = Cpu::new(isa, options.threads, &shape).map_err(system("threads"))?;
+        let mut cpu = Cpu::new(isa, options.threads, positions(&config, &options), &shape)
+            .map_err(system("threads"))?;
         let weights = Weights::load(file, &shapes, cpu.pool())?;
         let kv = KvPool::new(kv_shape(&config, &options));
         let buffers = Buffers::new(&config, &shapes.forms(), options.max_rows);
@@ -244,7 +245,7 @@ fn forms(matrices: &[&PackedMatrix]) -> ([Form; 3], usize) {
     (forms, count)
 }
 
-fn attention_shape(config: &ModelConfig) -> AttentionShape {
+pub(super) fn attention_shape(config: &ModelConfig) -> AttentionShape {
     AttentionShape {
         group: config.group(),
         kv_heads: config.kv_heads,

@@ -14,6 +14,8 @@ mod plan;
 mod preempt;
 mod protocol;
 mod sequence;
+#[cfg(test)]
+mod tests;
 
 pub use config::{ConfigError, SchedulerConfig};
 pub use inputs::{Advance, Arrival, Finish, Inputs, Parameters};

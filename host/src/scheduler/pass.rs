@@ -22,6 +22,23 @@ pub(super) struct Pass {
 }
 
 impl Pass {
+    /// A pass that has visited nobody.
+    pub(super) fn at_start(scheduler: &Scheduler) -> Self {
+        let mut pass = Self {
+            visited: 0,
+            budget: scheduler.config.max_num_batched_tokens,
+            reserved: 0,
+            lacking_blocks: 0,
+            open: true,
+        };
+        for place in &scheduler.running {
+            let sequence = scheduler.live.at(place.index);
+            pass.reserved += u32::from(sequence.decodes());
+            pass.lacking_blocks += sequence.lacking_blocks(scheduler.config.block_size);
+        }
+        pass
+    }
+
     /// Tokens that may be granted to whoever is visited.
     pub(super) fn allowed(&self) -> u32 {
         self.budget - self.reserved
@@ -39,18 +56,7 @@ struct Reuse {
 
 impl Scheduler {
     pub(super) fn pass(&mut self, plan: &mut Plan) {
-        let mut pass = Pass {
-            visited: 0,
-            budget: self.config.max_num_batched_tokens,
-            reserved: 0,
-            lacking_blocks: 0,
-            open: true,
-        };
-        for place in &self.running {
-            let sequence = self.live.at(place.index);
-            pass.reserved += u32::from(sequence.decodes());
-            pass.lacking_blocks += sequence.lacking_blocks(self.config.block_size);
-        }
+        let mut pass = Pass::at_start(self);
         loop {
             let running = self.running.get(pass.visited);
             let waiting = self.waiting.front().filter(|_| pass.open);

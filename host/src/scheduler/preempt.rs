@@ -28,6 +28,13 @@ pub(super) struct Trial {
     first_candidate: u32,
 }
 
+#[cfg(test)]
+impl Trial {
+    pub(super) fn victim(&self) -> policy_core::SequenceId {
+        self.selection.victim.id
+    }
+}
+
 /// What there would be, with the victims on paper gone.
 #[derive(Clone, Copy, Debug)]
 struct Supply {
@@ -107,7 +114,13 @@ impl Scheduler {
 
     /// The victim among those who may give way: behind the demand in importance, not chosen yet,
     /// and of the lowest class of which any may be taken.
-    fn choose(&self, demand: &Demand, need: Need, pass: &Pass, plan: &mut Plan) -> Option<Trial> {
+    pub(super) fn choose(
+        &self,
+        demand: &Demand,
+        need: Need,
+        pass: &Pass,
+        plan: &mut Plan,
+    ) -> Option<Trial> {
         let allowed = self.running[pass.visited..]
             .iter()
             .map(|place| self.live.at(place.index))

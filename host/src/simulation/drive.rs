@@ -16,14 +16,18 @@ use crate::scheduler::{
 pub struct Outcome {
     /// Its answer, token by token.
     pub tokens: Vec<TokenId>,
+    /// The step in which it arrived.
+    pub arrived_step: Option<u64>,
     /// The step of its first admission.
     pub first_admitted_step: Option<u64>,
     /// The step that released it, and how.
     pub released: Option<(u64, Release)>,
     /// Tokens computed for it, over all its chunks.
     pub computed_tokens: u64,
-    /// Computed tokens that preemptions took from it.
-    pub lost_tokens: u64,
+    /// Of these, tokens that had been computed for it before.
+    pub recomputed_tokens: u64,
+    /// How far it has ever been computed.
+    reached: u32,
 }
 
 /// A simulation under way: inputs, scheduler and model, step by step.
@@ -99,9 +103,14 @@ impl Simulation {
         self.step
     }
 
+    /// Whether every request has arrived.
+    pub fn has_arrived(&self) -> bool {
+        self.arrived == self.workload.requests.len()
+    }
+
     /// Whether every request has arrived and ended.
     pub fn is_done(&self) -> bool {
-        self.arrived == self.workload.requests.len() && self.scheduler.is_idle()
+        self.has_arrived() && self.scheduler.is_idle()
     }
 
     /// Steps until the next arrival, cancel or expiry, where nothing is live, are left out.
@@ -163,12 +172,11 @@ impl Simulation {
 
     fn carry_out(&mut self) {
         let step = self.plan.step;
+        for arrival in &self.inputs.arrivals {
+            self.outcomes[place(arrival.request)].arrived_step = Some(step);
+        }
         for release in &self.plan.releases {
             self.outcomes[place(release.request)].released = Some((step, *release));
-        }
-        for preemption in &self.plan.preemptions {
-            self.outcomes[place(preemption.request)].lost_tokens +=
-                u64::from(preemption.computed_tokens);
         }
         for admission in &self.plan.admissions {
             let outcome = &mut self.outcomes[place(admission.request)];
@@ -191,7 +199,7 @@ impl Simulation {
         for at in 0..self.plan.chunks.len() {
             let chunk = self.plan.chunks[at];
             let place = place(chunk.request);
-            self.outcomes[place].computed_tokens += u64::from(chunk.len);
+            self.outcomes[place].compute(chunk.start, chunk.len);
             if chunk.sample {
                 let advance = self.outcome(place, chunk.sequence, self.next[sampled]);
                 sampled += 1;
@@ -216,6 +224,13 @@ impl Simulation {
                 finished: Some(Finish::NonFinite),
             };
         }
+        if request.output_tokens == 0 {
+            return Advance {
+                sequence,
+                token: None,
+                finished: Some(Finish::Length),
+            };
+        }
         tokens.push(token);
         let ends = tokens.len() as u32 == request.output_tokens;
         let finish = if request.output_tokens == request.max_tokens() {
@@ -237,6 +252,13 @@ pub(super) fn place(request: RequestId) -> usize {
 }
 
 impl Outcome {
+    fn compute(&mut self, start: u32, len: u32) {
+        let end = start + len;
+        self.computed_tokens += u64::from(len);
+        self.recomputed_tokens += u64::from(self.reached.min(end).saturating_sub(start));
+        self.reached = self.reached.max(end);
+    }
+
     /// Whether its answer is whole.
     pub fn is_whole(&self) -> bool {
         matches!(

@@ -23,7 +23,7 @@ pub struct SimulatedRequest {
     pub step: u64,
     /// Tokens of its prompt.
     pub prompt_tokens: u32,
-    /// Tokens that it generates.
+    /// Tokens that it generates; 0 only scores the prompt.
     pub output_tokens: u32,
     /// Its class: `low`, `normal` or `high`.
     #[serde(with = "priority_name", default)]
@@ -55,6 +55,9 @@ pub struct SimulatedRequest {
     /// The token of its answer, from 0, that is not finite.
     #[serde(default)]
     pub non_finite_at: Option<u32>,
+    /// Its prompt, where it is to be a given one: `prompt_tokens` of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<Arc<[TokenId]>>,
 }
 
 impl SimulatedRequest {
@@ -74,6 +77,7 @@ impl SimulatedRequest {
             cancel_step: None,
             expire_step: None,
             non_finite_at: None,
+            prompt: None,
         }
     }
 
@@ -88,9 +92,12 @@ impl SimulatedRequest {
         self.max_tokens.unwrap_or(self.output_tokens)
     }
 
-    /// Its prompt: shared tokens are its family's, the others its own (a sibling's are its first
+    /// Its prompt, unless it is given: shared tokens are its family's, the others its own (a sibling's are its first
     /// choice's).
     pub fn prompt(&self, place: u32) -> Vec<TokenId> {
+        if let Some(prompt) = &self.prompt {
+            return prompt.to_vec();
+        }
         let own = self.sibling_of.unwrap_or(place);
         (0..self.prompt_tokens)
             .map(|position| {
@@ -137,8 +144,14 @@ fn check(request: &SimulatedRequest, place: usize) -> Result<(), String> {
     if request.prompt_tokens == 0 {
         return Err("prompt_tokens is 0 and must be at least 1".to_owned());
     }
-    if request.output_tokens == 0 {
-        return Err("output_tokens is 0 and must be at least 1".to_owned());
+    if let Some(prompt) = &request.prompt
+        && prompt.len() != request.prompt_tokens as usize
+    {
+        return Err(format!(
+            "prompt has {} tokens, and prompt_tokens is {}",
+            prompt.len(),
+            request.prompt_tokens
+        ));
     }
     if request.max_tokens() < request.output_tokens {
         return Err(format!(

@@ -5,7 +5,7 @@ use std::{fmt, io};
 use crate::chat::ChatError;
 use crate::gguf::GgufError;
 use crate::hub::HubError;
-use crate::journal::JournalError;
+use crate::journal::{JournalError, ReadError};
 use crate::model::ModelError;
 use crate::scheduler::ConfigError;
 use crate::tokenizer::TokenizerError;
@@ -27,6 +27,20 @@ pub enum StartError {
     Config(ConfigError),
     /// The journal cannot be written.
     Journal(JournalError),
+    /// The journal cannot be read.
+    Read(ReadError),
+    /// The journal was written with another model.
+    OtherModel {
+        /// The digest that the journal names.
+        journal: String,
+        /// The digest of the model's file.
+        model: String,
+    },
+    /// The journal was written under other numerics than this build has.
+    OtherNumerics {
+        /// What the journal names.
+        journal: String,
+    },
     /// The thread cannot be started.
     Thread(io::Error),
 }
@@ -41,6 +55,15 @@ impl fmt::Display for StartError {
             Self::Chat(error) => error.fmt(f),
             Self::Config(error) => error.fmt(f),
             Self::Journal(error) => error.fmt(f),
+            Self::Read(error) => error.fmt(f),
+            Self::OtherModel { journal, model } => write!(
+                f,
+                "the journal was written with a model of digest {journal}, and this one's is {model}"
+            ),
+            Self::OtherNumerics { journal } => write!(
+                f,
+                "the journal was written under the numerics {journal:?}, which this build does not have"
+            ),
             Self::Thread(error) => write!(f, "the engine's thread cannot be started: {error}"),
         }
     }
@@ -66,4 +89,5 @@ from! {
     Chat(ChatError),
     Config(ConfigError),
     Journal(JournalError),
+    Read(ReadError),
 }

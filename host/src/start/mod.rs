@@ -1,10 +1,11 @@
 //! From flags to a running engine: the model is found, loaded, and put behind its door.
 
+mod accounts;
 mod error;
 mod text;
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use crate::chat::{ChatError, ChatTemplate};
@@ -15,14 +16,18 @@ use crate::http::Metrics;
 use crate::http::metrics::MetricsLabels;
 use crate::hub;
 use crate::intake::{self, Intake, IntakeLimits};
-use crate::journal::{Header, JournalOptions, JournalWriter};
-use crate::model::{Model, ModelConfig, ModelOptions, NUMERICS_VERSION};
+use crate::journal::{Chronicle, Header, JournalOptions, JournalReader, JournalWriter};
+use crate::model::{KvDtype, Model, ModelConfig, ModelOptions, NUMERICS_VERSION};
 use crate::sampler::SAMPLER_VERSION;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::tokenizer::Tokenizer;
 
+pub use accounts::Accounts;
 pub use error::StartError;
 pub use text::ServedText;
+
+/// Ended requests, and preemptions, that `/debug` can tell of.
+const KEPT_ACCOUNTS: usize = 1024;
 
 /// An engine that runs on its own thread, and what its callers need.
 #[derive(Debug)]
@@ -33,6 +38,8 @@ pub struct Running {
     pub text: Arc<ServedText>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What happened to the latest requests.
+    pub accounts: Accounts,
     /// The model's file.
     pub path: PathBuf,
     /// The limits that were settled on.
@@ -69,37 +76,30 @@ impl Running {
 pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError> {
     let path = hub::resolve(&args.model)?;
     let file = Gguf::open(&path)?;
-    let model_config = ModelConfig::from_gguf(&file)?;
-    let config = settle(args, &model_config);
-    let scheduler = Scheduler::new(config.clone())?;
+    let config = settle(args, &ModelConfig::from_gguf(&file)?);
     let text = Arc::new(read_text(&file)?);
-    let model = Model::load(&file, model_options(args, &config))?;
     let digest = file.digest().to_hex();
-    let journal = open_journal(args, &config, &digest)?;
     let metrics = Arc::new(Metrics::new(labels(args, &config, model_name)));
-    let (intake, door) = intake::door(IntakeLimits {
-        max_waiting: args.max_waiting,
-        max_model_len: config.max_model_len,
-        vocab_size: text.tokenizer.len() as u32,
-    });
-    let engine = Engine::new(Parts {
-        door,
-        scheduler,
-        model: Box::new(model),
-        tokenizer: Arc::clone(&text.tokenizer),
-        journal,
-        metrics: Arc::clone(&metrics),
-        probe: None,
-    });
+    let (intake, mut parts) = assemble(
+        &file,
+        &text,
+        &config,
+        &model_options(args, &config),
+        args.max_waiting,
+    )?;
+    parts.journal = open_journal(args, &config, &digest)?;
+    parts.metrics = Arc::clone(&metrics);
+    let accounts = Accounts(Arc::clone(&parts.chronicle));
     let thread = std::thread::Builder::new().name("engine".to_owned());
     let engine = thread
-        .spawn(move || engine.run())
+        .spawn(move || Engine::new(parts).run())
         .map_err(StartError::Thread)?;
     let fingerprint = fingerprint(&digest, args);
     Ok(Running {
         intake,
         text,
         metrics,
+        accounts,
         path,
         config,
         fingerprint,
@@ -107,8 +107,78 @@ pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError>
     })
 }
 
+/// An engine with the limits of a journal, to replay it on: the model file must be the journal's.
+///
+/// # Errors
+/// A [`StartError`] that says which part of it was wrong.
+pub fn engine_for(
+    journal: &Path,
+    model: &str,
+    threads: Option<usize>,
+) -> Result<Engine, StartError> {
+    let reader = JournalReader::open(journal)?;
+    let header = reader.header();
+    let path = hub::resolve(model)?;
+    let file = Gguf::open(&path)?;
+    let digest = file.digest().to_hex();
+    if header.model != *digest {
+        let (journal, model) = (header.model.clone(), digest.to_string());
+        return Err(StartError::OtherModel { journal, model });
+    }
+    let kv_dtype = numerics_of(&header.numerics)?;
+    let text = Arc::new(read_text(&file)?);
+    let options = options(&header.config, threads, kv_dtype);
+    let (_, parts) = assemble(&file, &text, &header.config, &options, 0)?;
+    Ok(Engine::new(parts))
+}
+
+/// What an engine is made of: no journal, and counters that nobody reads.
+fn assemble(
+    file: &Gguf,
+    text: &ServedText,
+    config: &SchedulerConfig,
+    options: &ModelOptions,
+    max_waiting: usize,
+) -> Result<(Intake, Parts), StartError> {
+    let scheduler = Scheduler::new(config.clone())?;
+    let model = Model::load(file, *options)?;
+    let (intake, door) = intake::door(IntakeLimits {
+        max_waiting,
+        max_model_len: config.max_model_len,
+        vocab_size: text.tokenizer.len() as u32,
+    });
+    let chronicle = Chronicle::new(config.preemption_policy, KEPT_ACCOUNTS);
+    let parts = Parts {
+        door,
+        scheduler,
+        model: Box::new(model),
+        tokenizer: Arc::clone(&text.tokenizer),
+        journal: None,
+        metrics: Arc::new(Metrics::new(MetricsLabels::default())),
+        chronicle: Arc::new(Mutex::new(chronicle)),
+        probe: None,
+    };
+    Ok((intake, parts))
+}
+
+/// The numerics that a journal names: the contract's version and how keys and values are stored.
+fn numerics_name(kv_dtype: KvDtype) -> String {
+    format!("{NUMERICS_VERSION} kv-{kv_dtype}")
+}
+
+/// The KV dtype of a journal whose numerics this build has.
+fn numerics_of(name: &str) -> Result<KvDtype, StartError> {
+    let dtypes = [KvDtype::F16, KvDtype::F32];
+    let found = dtypes
+        .into_iter()
+        .find(|&dtype| numerics_name(dtype) == name);
+    found.ok_or_else(|| StartError::OtherNumerics {
+        journal: name.to_owned(),
+    })
+}
+
 /// The limits, with every default filled in.
-fn settle(args: &EngineArgs, model: &ModelConfig) -> SchedulerConfig {
+pub(crate) fn settle(args: &EngineArgs, model: &ModelConfig) -> SchedulerConfig {
     let max_model_len = args
         .max_model_len
         .unwrap_or(model.context_length.min(DEFAULT_MAX_MODEL_LEN));
@@ -141,11 +211,16 @@ fn default_blocks(args: &EngineArgs, model: &ModelConfig, max_model_len: u32) ->
     u32::try_from(wanted.min(affordable.max(per_sequence))).unwrap_or(u32::MAX)
 }
 
-fn model_options(args: &EngineArgs, config: &SchedulerConfig) -> ModelOptions {
+/// How the model is loaded for these limits.
+pub(crate) fn model_options(args: &EngineArgs, config: &SchedulerConfig) -> ModelOptions {
+    options(config, args.threads, args.kv_cache_dtype)
+}
+
+fn options(config: &SchedulerConfig, threads: Option<usize>, kv_dtype: KvDtype) -> ModelOptions {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     ModelOptions {
-        threads: args.threads.unwrap_or(processors),
-        kv_dtype: args.kv_cache_dtype,
+        threads: threads.unwrap_or(processors),
+        kv_dtype,
         num_blocks: config.num_blocks,
         block_size: config.block_size,
         max_rows: config.max_num_batched_tokens as usize,
@@ -182,7 +257,11 @@ fn open_journal(
         sync: args.journal_sync,
         content: args.journal_content,
     };
-    let header = Header::new(config.clone(), model_digest, NUMERICS_VERSION);
+    let header = Header::new(
+        config.clone(),
+        model_digest,
+        &numerics_name(args.kv_cache_dtype),
+    );
     Ok(Some(JournalWriter::create(&options, header)?))
 }
 
@@ -198,7 +277,7 @@ fn labels(args: &EngineArgs, config: &SchedulerConfig, model_name: &str) -> Metr
 }
 
 fn fingerprint(model_digest: &str, args: &EngineArgs) -> String {
-    let kv = args.kv_cache_dtype;
-    let parts = format!("{model_digest} {NUMERICS_VERSION} {SAMPLER_VERSION} kv-{kv}");
+    let numerics = numerics_name(args.kv_cache_dtype);
+    let parts = format!("{model_digest} {numerics} {SAMPLER_VERSION}");
     format!("fp_{}", &blake3::hash(parts.as_bytes()).to_hex()[..16])
 }

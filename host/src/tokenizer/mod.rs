@@ -251,13 +251,18 @@ fn required<'a>(file: &'a Gguf, key: &str) -> Result<&'a str, TokenizerError> {
 fn read_merges(file: &Gguf, vocabulary: &Vocabulary) -> Result<Merges, TokenizerError> {
     let key = "tokenizer.ggml.merges";
     let lines = file.strings(key)?.ok_or_else(|| GgufError::missing(key))?;
-    let merge = |(rank, line): (usize, &Box<str>)| {
+    let merge = |(rank, line): (usize, &str)| {
         split_merge(line, vocabulary).ok_or_else(|| TokenizerError::BadMerge {
             rank,
             merge: line.to_string(),
         })
     };
-    lines.iter().enumerate().map(merge).collect()
+    lines
+        .iter()
+        .map(AsRef::as_ref)
+        .enumerate()
+        .map(merge)
+        .collect()
 }
 
 /// The two tokens of a merge: a space parts them, which is no symbol of a byte-level alphabet.

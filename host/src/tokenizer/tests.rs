@@ -44,16 +44,30 @@ fn error(file: Writer) -> String {
 }
 
 #[test]
-fn merges_apply_in_the_order_of_their_ranks() {
+fn merges_apply_one_after_the_other() {
     let tokenizer = tiny();
     let byte = |byte: u8| u32::from(byte) + 3;
-    // " the" needs three merges; "in" one; "thin" has "th" before "in".
+    // " the" needs three merges, "thin" two side by side.
     assert_eq!(tokenizer.encode(" the", PLAIN).unwrap(), [261]);
     assert_eq!(tokenizer.encode("thin", PLAIN).unwrap(), [259, 262]);
     assert_eq!(
         tokenizer.encode("a1 a", PLAIN).unwrap(),
         [byte(b'a'), byte(b'1'), 263]
     );
+}
+
+#[test]
+fn of_two_merges_the_one_that_stands_first_wins() {
+    let file = |merges: &[&str]| {
+        Writer::new()
+            .metadata("tokenizer.ggml.model", "gpt2")
+            .metadata("tokenizer.ggml.pre", "gpt-2")
+            .metadata("tokenizer.ggml.tokens", texts(&["a", "b", "c", "ab", "bc"]))
+            .metadata("tokenizer.ggml.merges", texts(merges))
+    };
+    let encode = |merges: &[&str]| from(file(merges)).unwrap().encode("abc", PLAIN).unwrap();
+    assert_eq!(encode(&["a b", "b c"]), [3, 2]);
+    assert_eq!(encode(&["b c", "a b"]), [0, 4]);
 }
 
 #[test]

@@ -20,7 +20,8 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Every Rust file under a folder, in the order of its path.
+/// Every Rust file under a folder, in the order of its path. A file `tests.rs` holds unit tests:
+/// counter-examples may stand there, each under an `#[expect]` that clippy asks for.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
     let mut paths: Vec<_> = entries
@@ -31,7 +32,9 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     for path in paths {
         if path.is_dir() {
             found.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && path.file_name().is_some_and(|name| name != "tests.rs")
+        {
             found.push(path);
         }
     }

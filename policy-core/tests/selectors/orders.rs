@@ -8,7 +8,7 @@ use policy_core::{
     WorkerId, routing,
 };
 
-use crate::cases::{exempt, plain};
+use crate::cases::{exempt, law, plain};
 
 /// Checks totality, antisymmetry and transitivity on all pairs and triples of distinct items.
 fn assert_total<R: Ord + Copy + core::fmt::Debug>(ranks: &[R]) {
@@ -90,6 +90,53 @@ fn the_order_of_workers_is_total_even_where_scores_are_equal() {
         .map(|id| Ranked::new(routing::score(b"key", id), &id));
     assert_total(&scored.collect::<Vec<_>>());
     assert_total(&ids.map(|id| Ranked::new(0, &id)).collect::<Vec<_>>());
+}
+
+/// Any three items of full range: the grids above are full of ties, these of distances.
+#[test]
+fn every_order_is_total_over_the_whole_range_of_its_values() {
+    type Values = (u64, u32, i64, bool, bool);
+
+    fn candidate(id: u64, (_, tokens, priority, exempt, worn): Values) -> Candidate {
+        Candidate {
+            id: SequenceId::new(id),
+            priority: RequestPriority::from(priority),
+            generated_tokens: tokens,
+            exempt,
+            worn,
+        }
+    }
+
+    fn total(a: Values, b: Values, c: Values, steps: u32) -> bool {
+        let items = [(3, a), (1, b), (2, c)];
+        for policy in PreemptionPolicy::ALL {
+            assert_total(&items.map(|(id, values)| policy.rank(&candidate(id, values))));
+        }
+        assert_total(&items.map(|(number, (step, _, priority, ..))| {
+            let priority = RequestPriority::from(priority);
+            let arrival = Arrival {
+                priority,
+                step,
+                number,
+            };
+            Aging::from_steps(steps).importance(arrival)
+        }));
+        assert_total(&items.map(|(id, (last_used_step, depth, ..))| {
+            let id = id as u32;
+            CachedBlock {
+                id,
+                last_used_step,
+                depth,
+            }
+            .rank()
+        }));
+        assert_total(&items.map(|(id, (key, ..))| {
+            let id = WorkerId::new(id);
+            Ranked::new(routing::score(&key.to_le_bytes(), id), &id)
+        }));
+        true
+    }
+    law(total as fn(Values, Values, Values, u32) -> bool);
 }
 
 #[test]

@@ -1,5 +1,10 @@
 //! Attention over the KV blocks: splits of 256 absolute positions, merged in ascending order.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over registers index several arrays at once"
+)]
+
 use super::kv::{KvDtype, KvElement, KvPool};
 use super::rows::{exp, fold_lanes};
 use super::simd::{Kernel, Simd, WIDTH, dispatch};
@@ -75,6 +80,22 @@ impl Scratch {
     }
 }
 
+/// How much of an item a kernel computes.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// All splits, merged and divided into the results.
+    Whole,
+    /// One split, into a partial.
+    Split(usize, *mut f32),
+    /// The merge of the partials, so far apart, and the division into the results.
+    Merge(*const f32, usize),
+}
+
+/// f32 elements of an item's partial: each query's weighted sums, its maximum and its denominator.
+pub const fn partial_len(queries: usize, head_dim: usize) -> usize {
+    queries * (head_dim + 2)
+}
+
 /// Computes an item.
 ///
 /// # Safety
@@ -84,6 +105,50 @@ impl Scratch {
 /// # Panics
 /// If the scratch was made for another shape.
 pub unsafe fn attend(isa: Isa, pool: &KvPool, item: Item<'_>, scratch: &mut Scratch) {
+    // SAFETY: as the caller says.
+    unsafe { compute(isa, pool, item, scratch, Part::Whole) };
+}
+
+/// Computes split `split` of an item into a partial of [`partial_len`] elements.
+///
+/// # Safety
+/// As for [`attend`]; the partial has room, and nobody else touches it.
+///
+/// # Panics
+/// If the scratch was made for another shape.
+pub unsafe fn attend_split(
+    isa: Isa,
+    pool: &KvPool,
+    item: Item<'_>,
+    scratch: &mut Scratch,
+    split: usize,
+    partial: *mut f32,
+) {
+    // SAFETY: as the caller says.
+    unsafe { compute(isa, pool, item, scratch, Part::Split(split, partial)) };
+}
+
+/// Merges the partials of all splits of an item, `stride` elements apart, into its results: the same
+/// bits as [`attend`].
+///
+/// # Safety
+/// As for [`attend`]; the partials are there.
+///
+/// # Panics
+/// If the scratch was made for another shape.
+pub unsafe fn merge_splits(
+    isa: Isa,
+    pool: &KvPool,
+    item: Item<'_>,
+    scratch: &mut Scratch,
+    partials: *const f32,
+    stride: usize,
+) {
+    // SAFETY: as the caller says.
+    unsafe { compute(isa, pool, item, scratch, Part::Merge(partials, stride)) };
+}
+
+unsafe fn compute(isa: Isa, pool: &KvPool, item: Item<'_>, scratch: &mut Scratch, part: Part) {
     let queries = item.rows * item.group;
     assert!(item.rows <= ROWS && scratch.state.len() >= queries);
     assert!(scratch.queries.len() >= queries * pool.shape().head_dim);
@@ -91,8 +156,8 @@ pub unsafe fn attend(isa: Isa, pool: &KvPool, item: Item<'_>, scratch: &mut Scra
     // SAFETY: as the caller says.
     unsafe {
         match pool.shape().dtype {
-            KvDtype::F16 => dispatch(isa, Attend::<f16>::new(pool, item, scratch)),
-            KvDtype::F32 => dispatch(isa, Attend::<f32>::new(pool, item, scratch)),
+            KvDtype::F16 => dispatch(isa, Attend::<f16>::new(pool, item, scratch, part)),
+            KvDtype::F32 => dispatch(isa, Attend::<f32>::new(pool, item, scratch, part)),
         }
     }
 }
@@ -104,11 +169,12 @@ struct Attend<'a, E> {
     queries: usize,
     head_dim: usize,
     block_size: usize,
+    part: Part,
     element: std::marker::PhantomData<E>,
 }
 
 impl<'a, E: KvElement> Attend<'a, E> {
-    fn new(pool: &'a KvPool, item: Item<'a>, scratch: &'a mut Scratch) -> Self {
+    fn new(pool: &'a KvPool, item: Item<'a>, scratch: &'a mut Scratch, part: Part) -> Self {
         Self {
             pool,
             item,
@@ -116,6 +182,7 @@ impl<'a, E: KvElement> Attend<'a, E> {
             queries: item.rows * item.group,
             head_dim: pool.shape().head_dim,
             block_size: pool.shape().block_size,
+            part,
             element: std::marker::PhantomData,
         }
     }
@@ -211,8 +278,12 @@ impl<'a, E: KvElement> Attend<'a, E> {
         position: usize,
     ) {
         let mut keys = [std::ptr::null::<E>(); P];
-        for (p, keys) in keys.iter_mut().enumerate() {
-            *keys = self.keys(start + position + p * WIDTH);
+        let mut next = [std::ptr::null::<E>(); P];
+        let last = self.item.position + self.item.rows - 1;
+        for p in 0..P {
+            let position = start + position + p * WIDTH;
+            keys[p] = self.keys(position);
+            next[p] = self.keys(last.min(position + P * WIDTH));
         }
         // SAFETY: the block holds these keys (stale ones among them are masked later); scratch has
         // 256 scores for each query.
@@ -221,6 +292,7 @@ impl<'a, E: KvElement> Attend<'a, E> {
             let mut sums = [[S::splat(0.0); Q]; P];
             for d in 0..self.head_dim {
                 for p in 0..P {
+                    S::prefetch(next[p].add(d * self.block_size).cast());
                     let key = E::load::<S>(keys[p].add(d * self.block_size));
                     for q in 0..Q {
                         let query = S::splat(*queries.add(d * self.queries + q));
@@ -299,6 +371,7 @@ impl<'a, E: KvElement> Attend<'a, E> {
         start: usize,
     ) -> usize {
         let common = self.seen(first, start);
+        let last = self.item.position + self.item.rows - 1;
         // SAFETY: as the caller of `attend` says.
         unsafe {
             let mut sums = [[S::splat(0.0); D]; Q];
@@ -307,8 +380,9 @@ impl<'a, E: KvElement> Attend<'a, E> {
                 let run =
                     (self.block_size - (start + position) % self.block_size).min(common - position);
                 let values = self.values(start + position).add(dim);
+                let next = self.values(last.min(start + position + run)).add(dim);
                 let weights = self.scratch.scores.as_ptr().add(first * SPLIT + position);
-                self.weigh_run::<S, Q, D>(values, weights, run, &mut sums);
+                self.weigh_run::<S, Q, D>(values, next, weights, run, &mut sums);
                 position += run;
             }
             for (q, sums) in sums.into_iter().enumerate() {
@@ -323,6 +397,7 @@ impl<'a, E: KvElement> Attend<'a, E> {
     unsafe fn weigh_run<S: Simd, const Q: usize, const D: usize>(
         &self,
         values: *const E,
+        next: *const E,
         weights: *const f32,
         run: usize,
         sums: &mut [[S::F; D]; Q],
@@ -330,6 +405,8 @@ impl<'a, E: KvElement> Attend<'a, E> {
         for i in 0..run {
             // SAFETY: the block holds these values, the scores these weights.
             unsafe {
+                S::prefetch(next.wrapping_add(i * self.head_dim).cast());
+                S::prefetch(next.wrapping_add(i * self.head_dim + 2 * WIDTH).cast());
                 let mut value = [S::splat(0.0); D];
                 for (d, value) in value.iter_mut().enumerate() {
                     *value = E::load::<S>(values.add(i * self.head_dim + d * WIDTH));
@@ -360,11 +437,49 @@ impl<'a, E: KvElement> Attend<'a, E> {
             for position in common..self.seen(q, start) {
                 let values = self.values(start + position).add(dim);
                 let weight = self.scratch.scores.as_ptr().add(q * SPLIT + position);
-                self.weigh_run::<S, 1, D>(values, weight, 1, &mut sums);
+                self.weigh_run::<S, 1, D>(values, values, weight, 1, &mut sums);
             }
             let out = self.scratch.split.as_mut_ptr().add(q * self.head_dim + dim);
             for (d, sum) in sums[0].into_iter().enumerate() {
                 S::store(out.add(d * WIDTH), sum);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn split<S: Simd>(&mut self, start: usize, end: usize) {
+        // SAFETY: as the caller of `compute` says.
+        unsafe {
+            self.scores::<S>(start, SPLIT.min(end - start));
+            self.exponentials::<S>(start);
+            self.weigh::<S>(start);
+        }
+    }
+
+    /// Copies the split's results out.
+    unsafe fn save(&self, partial: *mut f32) {
+        let sums = self.queries * self.head_dim;
+        // SAFETY: the partial has room for all of it.
+        unsafe {
+            let split = &self.scratch.split[..sums];
+            partial.copy_from_nonoverlapping(split.as_ptr(), sums);
+            for (q, (m, l)) in self.scratch.split_state[..self.queries].iter().enumerate() {
+                *partial.add(sums + 2 * q) = *m;
+                *partial.add(sums + 2 * q + 1) = *l;
+            }
+        }
+    }
+
+    /// Copies a split's results back.
+    unsafe fn restore(&mut self, partial: *const f32) {
+        let sums = self.queries * self.head_dim;
+        // SAFETY: the partial is whole.
+        unsafe {
+            let split = &mut self.scratch.split[..sums];
+            split.as_mut_ptr().copy_from_nonoverlapping(partial, sums);
+            let state = self.scratch.split_state[..self.queries].iter_mut();
+            for (q, state) in state.enumerate() {
+                *state = (*partial.add(sums + 2 * q), *partial.add(sums + 2 * q + 1));
             }
         }
     }
@@ -420,19 +535,33 @@ impl<'a, E: KvElement> Attend<'a, E> {
 impl<E: KvElement> Kernel for Attend<'_, E> {
     #[inline(always)]
     unsafe fn run<S: Simd>(mut self) {
-        self.gather_queries();
         let end = self.item.position + self.item.rows;
-        for start in (0..end).step_by(SPLIT) {
-            // SAFETY: as the caller of `attend` says.
-            unsafe {
-                self.scores::<S>(start, SPLIT.min(end - start));
-                self.exponentials::<S>(start);
-                self.weigh::<S>(start);
-                self.merge::<S>(start == 0);
+        let splits = end.div_ceil(SPLIT);
+        // SAFETY: as the caller of `compute` says.
+        unsafe {
+            match self.part {
+                Part::Whole => {
+                    self.gather_queries();
+                    for split in 0..splits {
+                        self.split::<S>(split * SPLIT, end);
+                        self.merge::<S>(split == 0);
+                    }
+                    self.divide::<S>();
+                }
+                Part::Split(split, partial) => {
+                    self.gather_queries();
+                    self.split::<S>(split * SPLIT, end);
+                    self.save(partial);
+                }
+                Part::Merge(partials, stride) => {
+                    for split in 0..splits {
+                        self.restore(partials.add(split * stride));
+                        self.merge::<S>(split == 0);
+                    }
+                    self.divide::<S>();
+                }
             }
         }
-        // SAFETY: as the caller of `attend` says.
-        unsafe { self.divide::<S>() };
     }
 }
 

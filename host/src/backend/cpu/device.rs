@@ -154,6 +154,11 @@ pub struct Piece {
 }
 
 impl Piece {
+    /// How many splits its rows see.
+    fn splits(&self) -> usize {
+        (self.position + self.rows).div_ceil(SPLIT)
+    }
+
     /// Appends the pieces of a sequence's rows, cut so that none crosses a split.
     pub fn cut(
         pieces: &mut Vec<Self>,
@@ -190,29 +195,127 @@ pub struct AttentionShape {
     pub scale: f32,
 }
 
+/// The items of a round of attention.
+struct AttentionWork<'a> {
+    isa: Isa,
+    shape: &'a AttentionShape,
+    layer: usize,
+    places: &'a Places<'a>,
+    queries: &'a Rows,
+    out: &'a Rows,
+}
+
+impl AttentionWork<'_> {
+    /// Long pieces stand last: taken first, they leave the threads nothing to wait for.
+    fn piece(&self, index: usize) -> &Piece {
+        let pieces = self.places.pieces;
+        &pieces[pieces.len() - 1 - index / self.shape.kv_heads]
+    }
+
+    /// An item whose rows are within the buffers.
+    fn item(&self, index: usize) -> Item<'_> {
+        let (piece, shape) = (self.piece(index), self.shape);
+        let kv_head = index % shape.kv_heads;
+        let width = shape.group * shape.head_dim;
+        let first = kv_head * width;
+        let place = |rows: &Rows| {
+            let end = (piece.first_row + piece.rows) * rows.width;
+            assert!(first + width <= rows.width && end <= rows.floats.len());
+            // SAFETY: the rows are within the buffer.
+            unsafe {
+                let base = rows.floats.as_ptr();
+                base.add(piece.first_row * rows.width + first)
+            }
+        };
+        Item {
+            layer: self.layer,
+            kv_head,
+            blocks: &self.places.block_tables[piece.table.clone()],
+            position: piece.position,
+            queries: place(self.queries),
+            out: place(self.out),
+            query_stride: self.queries.width,
+            out_stride: self.out.width,
+            rows: piece.rows,
+            group: shape.group,
+            scale: shape.scale,
+        }
+    }
+}
+
+/// Room for what splits give before they are merged.
+#[derive(Debug)]
+struct Partials {
+    floats: Floats,
+    items: usize,
+    splits: usize,
+    /// Elements of one partial.
+    len: usize,
+}
+
+impl Partials {
+    fn new(items: usize, splits: usize, len: usize) -> io::Result<Self> {
+        let floats = Floats::zeroed(items * splits * len)?;
+        Ok(Self {
+            floats,
+            items,
+            splits,
+            len,
+        })
+    }
+
+    fn at(&self, item: usize, split: usize) -> *mut f32 {
+        assert!(item < self.items && split < self.splits);
+        // SAFETY: within the buffer.
+        unsafe {
+            self.floats
+                .as_ptr()
+                .add((item * self.splits + split) * self.len)
+        }
+    }
+}
+
+/// f32 elements that a CPU keeps for partial results of attention.
+pub const fn partial_floats(threads: usize, positions: usize, shape: &AttentionShape) -> usize {
+    let len = attention::partial_len(ROWS * shape.group, shape.head_dim);
+    SPLIT_ITEMS * threads * positions.div_ceil(SPLIT) * len
+}
+
+/// Items a thread up to which attention is parted into splits as well.
+const SPLIT_ITEMS: usize = 4;
+
 /// The CPU: an instruction set and threads.
 #[derive(Debug)]
 pub struct Cpu {
     isa: Isa,
     pool: Pool,
     scratch: Vec<Mutex<Scratch>>,
+    partials: Partials,
 }
 
 impl Cpu {
-    /// A CPU with so many threads.
+    /// A CPU with so many threads, for sequences of so many positions.
     ///
     /// # Errors
     /// The system gives no more threads.
     ///
     /// # Panics
     /// If the machine does not have `isa`.
-    pub fn new(isa: Isa, threads: usize, shape: &AttentionShape) -> io::Result<Self> {
+    pub fn new(
+        isa: Isa,
+        threads: usize,
+        positions: usize,
+        shape: &AttentionShape,
+    ) -> io::Result<Self> {
         assert!(isa.available());
+        let len = attention::partial_len(ROWS * shape.group, shape.head_dim);
+        let splits = positions.div_ceil(SPLIT);
         let scratch = || Mutex::new(Scratch::new(shape.group, shape.head_dim));
         Ok(Self {
             isa,
             pool: Pool::new(threads)?,
             scratch: (0..threads.max(1)).map(|_| scratch()).collect(),
+            partials: Partials::new(SPLIT_ITEMS * threads, splits, len)?,
         })
     }
 
@@ -372,40 +475,53 @@ impl Cpu {
         kv: &KvPool,
         out: &mut Rows,
     ) {
-        let (isa, scratch, out) = (self.isa, &self.scratch, &*out);
+        let work = AttentionWork {
+            isa: self.isa,
+            shape,
+            layer,
+            places,
+            queries,
+            out,
+        };
         let items = places.pieces.len() * shape.kv_heads;
-        self.pool.share(items, 1, &|thread, range| {
-            let scratch = &mut *scratch[thread]
+        let splits = places.pieces.iter().map(Piece::splits).max().unwrap_or(0);
+        let scratch = &self.scratch;
+        let locked = |thread: usize| {
+            scratch[thread]
                 .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            for item in range {
-                // Long pieces stand last: taken first, they leave the threads nothing to wait for.
-                let piece = &places.pieces[places.pieces.len() - 1 - item / shape.kv_heads];
-                let kv_head = item % shape.kv_heads;
-                let first = kv_head * shape.group * shape.head_dim;
-                let width = shape.group * shape.head_dim;
-                let last = piece.first_row + piece.rows - 1;
-                assert!(first + width <= queries.width && first + width <= out.width);
-                assert!((last + 1) * queries.width <= queries.floats.len());
-                assert!((last + 1) * out.width <= out.floats.len());
-                let place = |rows: &Rows| piece.first_row * rows.width + first;
-                // SAFETY: the machine has `isa`; the rows' queries and results are within their
-                // buffers, and each item is worked once; the pool is not written in this round.
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        if splits < 2 || items > self.partials.items || splits > self.partials.splits {
+            return self.pool.share(items, 1, &|thread, range| {
+                let scratch = &mut *locked(thread);
+                for index in range {
+                    // SAFETY: each item is worked once; the rest is as `item` says.
+                    unsafe { attention::attend(work.isa, kv, work.item(index), scratch) };
+                }
+            });
+        }
+        // Too few items to keep the threads busy: splits are parted as well, and merged after.
+        let partials = &self.partials;
+        self.pool.share(items * splits, 1, &|thread, range| {
+            let scratch = &mut *locked(thread);
+            for (index, split) in range.map(|i| (i / splits, i % splits)) {
+                let item = work.item(index);
+                if split < work.piece(index).splits() {
+                    let partial = partials.at(index, split);
+                    // SAFETY: each split of each item is worked once.
+                    unsafe {
+                        attention::attend_split(work.isa, kv, item, scratch, split, partial);
+                    }
+                }
+            }
+        });
+        self.pool.share(items, 1, &|thread, range| {
+            let scratch = &mut *locked(thread);
+            for index in range {
+                let (item, partial) = (work.item(index), partials.at(index, 0));
+                // SAFETY: each item is worked once; its partials were written in the last round.
                 unsafe {
-                    let item = Item {
-                        layer,
-                        kv_head,
-                        blocks: &places.block_tables[piece.table.clone()],
-                        position: piece.position,
-                        queries: queries.floats.as_ptr().add(place(queries)),
-                        out: out.floats.as_ptr().add(place(out)),
-                        query_stride: queries.width,
-                        out_stride: out.width,
-                        rows: piece.rows,
-                        group: shape.group,
-                        scale: shape.scale,
-                    };
-                    attention::attend(isa, kv, item, scratch);
+                    attention::merge_splits(work.isa, kv, item, scratch, partial, partials.len);
                 }
             }
         });

@@ -2,34 +2,56 @@
 //!
 //! A product of the model is often shorter than a system call. So a thread that waits spins first,
 //! then gives its core to whoever wants it, and sleeps only after that: quick while a step runs,
-//! harmless when another program takes a core, quiet when the engine is idle.
+//! harmless when another program takes a core, quiet when the engine is idle. Nobody waits for a
+//! thread that has not begun: where the system keeps one away, the others do its share.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Polls before the core is offered to others.
-const SPINS: u32 = 4_000;
+const SPINS: u32 = 2_000;
 /// Offers of the core before sleep.
-const YIELDS: u32 = 200;
+const YIELDS: u32 = 100;
 
-/// A number to wait for.
-#[derive(Debug, Default)]
-struct Gate {
-    value: AtomicU32,
+/// Set in the state while threads may join the round; above it stands the round's number, below it
+/// how many have joined and not left.
+const OPEN: u64 = 1 << 31;
+const MEMBERS: u64 = OPEN - 1;
+const ROUND: u64 = 1 << 32;
+
+/// The work of a round: called with the thread's index and the items to work.
+type Work<'a> = &'a (dyn Fn(usize, Range<usize>) + Sync);
+
+/// What a round's members need to know of it.
+#[derive(Clone, Copy)]
+struct Job {
+    /// A [`Work`] whose lifetime the round itself bounds.
+    work: *const (dyn Fn(usize, Range<usize>) + Sync),
+    items: usize,
+    grain: usize,
+}
+
+struct Shared {
+    state: AtomicU64,
+    next: AtomicUsize,
+    job: Mutex<Option<Job>>,
+    stop: AtomicBool,
+    panicked: AtomicBool,
     sleepers: AtomicU32,
     lock: Mutex<()>,
     wake: Condvar,
 }
 
-impl Gate {
-    fn load(&self) -> u32 {
-        self.value.load(Ordering::Acquire)
-    }
+// SAFETY: the job's work is `Sync`, and `Round::drop` returns only when no member uses it.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
 
-    /// Changes the number and wakes who sleeps on it.
-    fn add(&self, difference: u32) {
-        self.value.fetch_add(difference, Ordering::SeqCst);
+impl Shared {
+    /// Wakes whoever sleeps, after a change of the state.
+    fn notify(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // Taking the lock puts this wake-up after the check of whoever is about to sleep.
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
@@ -37,26 +59,23 @@ impl Gate {
         }
     }
 
-    fn wait(&self, done: impl Fn(u32) -> bool) {
+    /// Waits until the state is as wanted.
+    fn wait(&self, wanted: impl Fn(u64) -> bool) {
         for _ in 0..SPINS {
-            if done(self.load()) {
+            if wanted(self.state.load(Ordering::Acquire)) {
                 return;
             }
             std::hint::spin_loop();
         }
         for _ in 0..YIELDS {
-            if done(self.load()) {
+            if wanted(self.state.load(Ordering::Acquire)) {
                 return;
             }
             std::thread::yield_now();
         }
-        self.sleep(done);
-    }
-
-    fn sleep(&self, done: impl Fn(u32) -> bool) {
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while !done(self.value.load(Ordering::SeqCst)) {
+        while !wanted(self.state.load(Ordering::SeqCst)) {
             guard = self
                 .wake
                 .wait(guard)
@@ -64,30 +83,32 @@ impl Gate {
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
+
+    /// Joins the open round, if there still is one.
+    fn join(&self) -> bool {
+        let join = |state: u64| (state & OPEN != 0).then_some(state + 1);
+        self.state
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, join)
+            .is_ok()
+    }
+
+    fn leave(&self) {
+        if self.state.fetch_sub(1, Ordering::SeqCst) & MEMBERS == 1 {
+            self.notify();
+        }
+    }
+
+    /// Works pieces until none is left.
+    fn work(&self, thread: usize, work: Work<'_>, items: usize, grain: usize) {
+        loop {
+            let first = self.next.fetch_add(grain, Ordering::Relaxed);
+            if first >= items {
+                return;
+            }
+            work(thread, first..items.min(first + grain));
+        }
+    }
 }
-
-/// The work of a round: called once on every thread with the thread's index.
-type Work<'a> = &'a (dyn Fn(usize) + Sync);
-
-/// A [`Work`] whose lifetime the round itself bounds.
-#[derive(Clone, Copy)]
-struct Erased(*const (dyn Fn(usize) + Sync));
-
-struct Shared {
-    /// Counts rounds; the last one ends the workers.
-    round: Gate,
-    /// Counts workers that have finished a round.
-    finished: Gate,
-    work: Mutex<Option<Erased>>,
-    next: AtomicUsize,
-    stop: AtomicBool,
-    panicked: AtomicBool,
-}
-
-// SAFETY: the erased work is `Sync`, and `Pool::run` returns only when no worker uses it.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
 
 /// Threads that share work; the caller is one of them.
 pub struct Pool {
@@ -108,12 +129,14 @@ impl Pool {
     /// The system gives no more threads.
     pub fn new(threads: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
-            round: Gate::default(),
-            finished: Gate::default(),
-            work: Mutex::new(None),
+            state: AtomicU64::new(0),
             next: AtomicUsize::new(0),
+            job: Mutex::new(None),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
+            sleepers: AtomicU32::new(0),
+            lock: Mutex::new(()),
+            wake: Condvar::new(),
         });
         let mut pool = Self {
             shared,
@@ -134,51 +157,27 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `work` once on every thread, with the thread's index, and waits for all.
-    ///
-    /// # Panics
-    /// If the work panicked on one of them.
-    pub fn run(&mut self, work: Work<'_>) {
-        if self.workers.is_empty() {
-            return work(0);
-        }
-        let _round = Round::begin(&self.shared, self.workers.len() as u32, work);
-        work(0);
-    }
-
     /// Calls `work(thread, first..last)` until pieces of at most `grain` items cover `0..items`; who
     /// does which piece is chance, so no result may depend on it.
     ///
     /// # Panics
     /// If the work panicked on one of the threads.
-    pub fn share(
-        &mut self,
-        items: usize,
-        grain: usize,
-        work: &(dyn Fn(usize, std::ops::Range<usize>) + Sync),
-    ) {
+    pub fn share(&mut self, items: usize, grain: usize, work: Work<'_>) {
         let grain = grain.max(1);
         if items <= grain || self.workers.is_empty() {
             return work(0, 0..items);
         }
-        self.shared.next.store(0, Ordering::Relaxed);
-        let shared = Arc::clone(&self.shared);
-        self.run(&|thread| {
-            loop {
-                let first = shared.next.fetch_add(grain, Ordering::Relaxed);
-                if first >= items {
-                    break;
-                }
-                work(thread, first..items.min(first + grain));
-            }
-        });
+        let round = Round::open(&self.shared, work, items, grain);
+        self.shared.work(0, work, items, grain);
+        drop(round);
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        self.shared.round.add(1);
+        self.shared.state.fetch_add(ROUND | OPEN, Ordering::SeqCst);
+        self.shared.notify();
         for worker in self.workers.drain(..) {
             // A worker catches its panics; there is nothing to hear from it.
             let _ = worker.join();
@@ -186,30 +185,27 @@ impl Drop for Pool {
     }
 }
 
-/// A round in progress: its end, also by a panic of the caller's share, waits for every worker.
-struct Round<'a> {
-    shared: &'a Shared,
-    finished_at: u32,
-}
+/// An open round; its end, also by a panic of the caller's share, waits for every member.
+struct Round<'a>(&'a Shared);
 
 impl<'a> Round<'a> {
-    fn begin(shared: &'a Shared, workers: u32, work: Work<'a>) -> Self {
-        // SAFETY: only the lifetime changes; `drop` waits until no worker uses the work.
-        let erased = unsafe { std::mem::transmute::<Work<'a>, Work<'static>>(work) };
-        *shared.work.lock().unwrap_or_else(PoisonError::into_inner) = Some(Erased(erased));
-        let finished_at = shared.finished.load().wrapping_add(workers);
-        shared.round.add(1);
-        Self {
-            shared,
-            finished_at,
-        }
+    fn open(shared: &'a Shared, work: Work<'a>, items: usize, grain: usize) -> Self {
+        // SAFETY: only the lifetime changes; `drop` waits until no member uses the work.
+        let work = unsafe { std::mem::transmute::<Work<'a>, Work<'static>>(work) };
+        let job = Job { work, items, grain };
+        *shared.job.lock().unwrap_or_else(PoisonError::into_inner) = Some(job);
+        shared.next.store(0, Ordering::Relaxed);
+        shared.state.fetch_add(ROUND | OPEN, Ordering::SeqCst);
+        shared.notify();
+        Self(shared)
     }
 }
 
 impl Drop for Round<'_> {
     fn drop(&mut self) {
-        self.shared.finished.wait(|value| value == self.finished_at);
-        let panicked = self.shared.panicked.swap(false, Ordering::AcqRel);
+        self.0.state.fetch_and(!OPEN, Ordering::AcqRel);
+        self.0.wait(|state| state & MEMBERS == 0);
+        let panicked = self.0.panicked.swap(false, Ordering::AcqRel);
         assert!(
             !panicked || std::thread::panicking(),
             "a worker thread panicked"
@@ -218,23 +214,26 @@ impl Drop for Round<'_> {
 }
 
 fn work_rounds(shared: &Shared, index: usize) {
-    let mut seen = 0_u32;
+    let mut seen = 0;
     loop {
-        shared.round.wait(|round| round != seen);
-        seen = seen.wrapping_add(1);
+        shared.wait(|state| state & OPEN != 0 && state / ROUND != seen);
         if shared.stop.load(Ordering::Acquire) {
             return;
         }
-        let work = *shared.work.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Erased(work)) = work {
-            // SAFETY: the round waits for this thread before the work's lifetime ends.
+        if !shared.join() {
+            continue;
+        }
+        seen = shared.state.load(Ordering::Acquire) / ROUND;
+        let job = *shared.job.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Job { work, items, grain }) = job {
+            // SAFETY: the round waits for its members before the work's lifetime ends.
             let work = unsafe { &*work };
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(index)));
-            if outcome.is_err() {
+            let work = || shared.work(index, work, items, grain);
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
                 shared.panicked.store(true, Ordering::Release);
             }
         }
-        shared.finished.add(1);
+        shared.leave();
     }
 }
 
@@ -246,9 +245,10 @@ mod tests {
     fn every_item_is_worked_once() {
         for threads in 1..5 {
             let mut pool = Pool::new(threads).expect("threads");
-            for round in 0..200 {
-                let counts: Vec<AtomicU32> = (0..round).map(|_| AtomicU32::new(0)).collect();
-                pool.share(round, 3, &|_, range| {
+            for round in 0..2000 {
+                let items = round % 200;
+                let counts: Vec<AtomicU32> = (0..items).map(|_| AtomicU32::new(0)).collect();
+                pool.share(items, 3, &|_, range| {
                     for count in &counts[range] {
                         count.fetch_add(1, Ordering::Relaxed);
                     }
@@ -259,29 +259,33 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_pool_wakes() {
-        let mut pool = Pool::new(3).expect("threads");
+    fn two_threads_work_at_once() {
+        let mut pool = Pool::new(2).expect("threads");
         for _ in 0..3 {
+            // Long enough for the worker to be asleep: each item waits for the other.
             std::thread::sleep(std::time::Duration::from_millis(30));
-            let count = AtomicU32::new(0);
-            pool.run(&|_| {
-                count.fetch_add(1, Ordering::Relaxed);
+            let arrived = std::sync::Barrier::new(2);
+            pool.share(2, 1, &|_, _| {
+                arrived.wait();
             });
-            assert_eq!(count.load(Ordering::Relaxed), 3);
         }
     }
 
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
         let mut pool = Pool::new(2).expect("threads");
+        let arrived = std::sync::Barrier::new(2);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            pool.run(&|thread| assert_eq!(thread, 0, "worker"));
+            pool.share(2, 1, &|thread, _| {
+                arrived.wait();
+                assert_eq!(thread, 0, "the worker's share");
+            });
         }));
         assert!(outcome.is_err());
-        let count = AtomicU32::new(0);
-        pool.run(&|_| {
-            count.fetch_add(1, Ordering::Relaxed);
+        let count = AtomicUsize::new(0);
+        pool.share(10, 1, &|_, range| {
+            count.fetch_add(range.len(), Ordering::Relaxed);
         });
-        assert_eq!(count.load(Ordering::Relaxed), 2);
+        assert_eq!(count.load(Ordering::Relaxed), 10);
     }
 }

@@ -55,6 +55,9 @@ pub(crate) trait Simd: Copy {
     /// Exchanges neighbours: lanes 1, 0, 3, 2 and so on.
     unsafe fn swap_pairs(x: Self::F) -> Self::F;
 
+    /// Asks for the cache line at `p`, which need not be valid.
+    unsafe fn prefetch(p: *const u8);
+
     unsafe fn zero() -> Self::I;
     unsafe fn splat_int(x: i32) -> Self::I;
     /// Loads 64 bytes.

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::wire::output::{FunctionCall, ToolCall};
 
+pub(super) mod forced;
 mod function_tags;
 mod scanner;
 
@@ -42,6 +43,17 @@ pub(super) enum Piece {
     Text(String),
     /// A call, or what is added to one.
     Call(ToolCall),
+}
+
+/// How calls are told from text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Calls {
+    /// By their form; these are the names of the tools on offer.
+    Free(Arc<[String]>),
+    /// The answer is a list of calls: a constraint holds it to that.
+    Listed,
+    /// The answer is the arguments of one call: a constraint holds it to that.
+    Arguments(String),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,16 +96,36 @@ pub(super) struct ToolParser {
 }
 
 impl ToolParser {
-    /// A parser for one choice of the answer `id`, whose request offers tools of these names.
-    pub(super) fn new(id: &str, choice: u32, names: Arc<[String]>) -> Self {
-        let digits = id.rsplit('-').next().unwrap_or(id);
-        Self {
+    /// A parser for one choice of the answer `id`.
+    pub(super) fn new(id: &str, choice: u32, calls: &Calls) -> Self {
+        let digits = id.rsplit(['-', '_']).next().unwrap_or(id);
+        let mut parser = Self {
             state: State::Start,
             pending: String::new(),
             pieces: Vec::new(),
             calls: 0,
             id: format!("call_{digits}{choice:02}"),
-            names,
+            names: Arc::from([]),
+        };
+        match calls {
+            Calls::Free(names) => parser.names = Arc::clone(names),
+            Calls::Listed => parser.state = State::Open(Form::Mistral),
+            Calls::Arguments(name) => parser.state = parser.arguments_of(name),
+        }
+        parser
+    }
+
+    /// Tells a call of this name; the object that follows is its arguments alone.
+    fn arguments_of(&mut self, name: &str) -> State {
+        self.header(name);
+        let mut scanner = CallScanner::default();
+        "{\"arguments\":"
+            .chars()
+            .for_each(|character| scanner.push(character));
+        State::Call {
+            form: Form::MistralShort,
+            scanner,
+            sent: Some(0),
         }
     }
 
@@ -289,20 +321,9 @@ impl ToolParser {
             self.text(&head);
             return self.go(State::Text, true);
         }
-        self.header(name);
-        let mut scanner = CallScanner::default();
-        // The object that follows is the arguments alone.
-        for character in "{\"arguments\":".chars() {
-            scanner.push(character);
-        }
-        self.go(
-            State::Call {
-                form: Form::MistralShort,
-                scanner,
-                sent: Some(0),
-            },
-            true,
-        )
+        let name = name.to_owned();
+        let state = self.arguments_of(&name);
+        self.go(state, true)
     }
 
     fn call(&mut self, form: Form, mut scanner: CallScanner, mut sent: Option<usize>) -> bool {

@@ -3,11 +3,8 @@
 use super::*;
 
 fn parser() -> ToolParser {
-    ToolParser::new(
-        "chatcmpl-00ff",
-        1,
-        Arc::from(["f".to_owned(), "g".to_owned()]),
-    )
+    let names = Arc::from(["f".to_owned(), "g".to_owned()]);
+    ToolParser::new("chatcmpl-00ff", 1, &Calls::Free(names))
 }
 
 fn whole(text: &str) -> (String, Vec<(String, String)>) {
@@ -144,4 +141,34 @@ fn arguments_are_passed_on_while_they_are_written() {
         panic!("{pieces:?}")
     };
     assert_eq!(second.function.arguments, "{\"x\": \"lo");
+}
+
+#[test]
+fn forced_calls_are_read_as_what_the_constraint_makes_them() {
+    let named = || ToolParser::new("chatcmpl-00ff", 0, &Calls::Arguments("f".into()));
+    let (text, calls) = named().whole("{\"x\": {\"y\": 1}}");
+    assert_eq!((text.as_str(), calls.len()), ("", 1));
+    assert_eq!(calls[0].function.arguments, "{\"x\": {\"y\": 1}}");
+    // Cut short by its length, the call has the arguments that there are.
+    let (_, calls) = named().whole("{\"x\": ");
+    assert_eq!(calls[0].function.arguments, "{\"x\": ");
+    let listed = || ToolParser::new("chatcmpl-00ff", 0, &Calls::Listed);
+    let text =
+        "[{\"name\": \"f\", \"arguments\": {\"x\": 1}},\n {\"name\": \"g\", \"arguments\": {}}]";
+    let (rest, calls) = listed().whole(text);
+    let names: Vec<_> = calls
+        .iter()
+        .map(|call| call.function.name.as_deref().unwrap())
+        .collect();
+    assert_eq!((rest.as_str(), names), ("", vec!["f", "g"]));
+    let mut parser = listed();
+    let pieces: Vec<Piece> = text
+        .chars()
+        .flat_map(|c| parser.push(&c.to_string()))
+        .collect();
+    let fragments = pieces.iter().filter_map(|piece| match piece {
+        Piece::Call(call) if call.index == Some(0) => Some(call.function.arguments.as_str()),
+        _ => None,
+    });
+    assert_eq!(fragments.collect::<String>(), "{\"x\": 1}");
 }

@@ -1,16 +1,16 @@
 //! The body of `/v1/chat/completions`.
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value};
 
 use super::common::Common;
-use super::constraint::{Constraint, take_constraint};
+use super::constraint::take_constraint;
 use super::fields::{self, Fields};
 use super::message::read_messages;
 use super::{Bounds, parse_object};
 use crate::http::error::ApiError;
 use crate::http::text::ChatPrompt;
+use crate::http::tools::{Calls, forced};
+use crate::structured::Constraint;
 
 /// A conversation to be gone on with.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub(in crate::http) struct ChatRequest {
     /// Alternatives per token, where logprobs are wanted.
     pub(in crate::http) logprobs: Option<u32>,
     pub(in crate::http) tool_choice: ToolChoice,
+    /// Whether there may be several calls at once.
+    pub(in crate::http) parallel_calls: bool,
     /// The constraint on the answer, with the path of the field that sets it.
     pub(in crate::http) constraint: Option<(String, Constraint)>,
     /// Whether the text of a final message that is gone on with starts the answer.
@@ -52,13 +54,44 @@ impl ChatRequest {
         Ok(request)
     }
 
-    /// The names of the tools on offer.
-    pub(in crate::http) fn tool_names(&self) -> Arc<[String]> {
+    /// How the calls of an answer are told from its text; `None` where there are none.
+    pub(in crate::http) fn calls(&self) -> Option<Calls> {
         let name = |tool: &Value| tool.pointer("/function/name")?.as_str().map(str::to_owned);
-        self.prompt.tools.iter().filter_map(name).collect()
+        match &self.tool_choice {
+            ToolChoice::None => None,
+            ToolChoice::Auto => Some(Calls::Free(
+                self.prompt.tools.iter().filter_map(name).collect(),
+            )),
+            ToolChoice::Required => Some(Calls::Listed),
+            ToolChoice::Named(name) => Some(Calls::Arguments(name.clone())),
+        }
     }
 
-    fn take(fields: &mut Fields, bounds: Bounds<'_>) -> Result<Self, ApiError> {
+    /// The constraint on the answer, with the field that sets it.
+    ///
+    /// # Errors
+    /// 400 where a forced call meets another constraint.
+    pub(in crate::http) fn take_constraint(
+        &mut self,
+    ) -> Result<Option<(String, Constraint)>, ApiError> {
+        let forced =
+            forced::constraint(&self.tool_choice, &self.prompt.tools, self.parallel_calls)?;
+        match (forced, self.constraint.take()) {
+            (None, constraint) => Ok(constraint),
+            (Some(forced), None) => Ok(Some(("tool_choice".to_owned(), forced))),
+            (Some(_), Some((path, _))) => {
+                let message =
+                    format!("{path} cannot be kept beside a tool_choice that forces a call");
+                Err(ApiError::field(path, message))
+            }
+        }
+    }
+
+    /// Takes the fields of a body; those that are left are unknown.
+    ///
+    /// # Errors
+    /// 400 with the path of the field at fault.
+    pub(in crate::http) fn take(fields: &mut Fields, bounds: Bounds<'_>) -> Result<Self, ApiError> {
         let limits = bounds.limits;
         let items = fields::list(
             fields.required("messages")?,
@@ -69,8 +102,8 @@ impl ChatRequest {
         let common = Common::take(fields, bounds)?;
         let tools = read_tools(fields.list("tools", limits.max_tools)?.unwrap_or_default())?;
         let tool_choice = take_tool_choice(fields, &tools)?;
-        // Whether calls come one by one is the model's matter where nothing constrains it.
-        fields.ignore(&["parallel_tool_calls"]);
+        // Where nothing constrains the answer, this is the model's own matter.
+        let parallel_calls = fields.bool("parallel_tool_calls")?.unwrap_or(true);
         refuse_other_outputs(fields)?;
         let (add_generation_prompt, continue_final_message) = take_turn(fields, &messages)?;
         let prompt = ChatPrompt {
@@ -89,6 +122,7 @@ impl ChatRequest {
             prompt,
             logprobs: take_logprobs(fields, limits.max_logprobs)?,
             tool_choice,
+            parallel_calls,
             constraint: take_constraint(fields)?,
             echo: fields.bool("echo")?.unwrap_or(false),
         })

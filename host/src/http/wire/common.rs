@@ -10,6 +10,7 @@ use super::fields::{self, Fields};
 use crate::batch::TokenId;
 use crate::http::error::ApiError;
 use crate::request::{SamplingParams, StopConditions};
+use crate::structured::Matcher;
 
 /// Below this temperature the draw is greedy: dividing by less would overflow the logits.
 const LEAST_TEMPERATURE: f32 = 1e-5;
@@ -21,6 +22,8 @@ pub(in crate::http) struct Common {
     pub(in crate::http) model: Option<String>,
     pub(in crate::http) stream: bool,
     pub(in crate::http) include_usage: bool,
+    /// Whether the stream outlives its connection.
+    pub(in crate::http) resumable: bool,
     /// `n`: choices per prompt.
     pub(in crate::http) choices: u32,
     /// `None` asks for the default length.
@@ -38,13 +41,15 @@ pub(in crate::http) struct Common {
     pub(in crate::http) return_token_ids: bool,
     pub(in crate::http) skip_special_tokens: bool,
     pub(in crate::http) tokens_as_ids: bool,
+    /// The compiled constraint, once there is one.
+    pub(in crate::http) matcher: Option<Matcher>,
 }
 
 impl Common {
     /// Takes the common fields out of a body.
     pub(in crate::http) fn take(fields: &mut Fields, bounds: Bounds<'_>) -> Result<Self, ApiError> {
         let limits = bounds.limits;
-        let (stream, include_usage) = take_stream(fields)?;
+        let (stream, include_usage, resumable) = take_stream(fields)?;
         let (sampling, seed) = take_sampling(fields, bounds)?;
         let bad_words = take_texts(fields, "bad_words", limits.max_bad_words, bounds)?;
         let salt = fields.string("cache_salt")?;
@@ -59,6 +64,7 @@ impl Common {
             model: fields.string("model")?,
             stream,
             include_usage,
+            resumable,
             choices: fields.count("n", 1..=limits.max_choices)?.unwrap_or(1),
             max_tokens: take_max_tokens(fields)?,
             sampling,
@@ -71,18 +77,20 @@ impl Common {
             return_token_ids: fields.bool("return_token_ids")?.unwrap_or(false),
             skip_special_tokens: fields.bool("skip_special_tokens")?.unwrap_or(true),
             tokens_as_ids: fields.bool("return_tokens_as_token_ids")?.unwrap_or(false),
+            matcher: None,
         })
     }
 }
 
-fn take_stream(fields: &mut Fields) -> Result<(bool, bool), ApiError> {
+fn take_stream(fields: &mut Fields) -> Result<(bool, bool, bool), ApiError> {
     let stream = fields.bool("stream")?.unwrap_or(false);
-    let mut include_usage = false;
+    let (mut include_usage, mut resumable) = (false, false);
     if let Some(mut options) = fields.fields("stream_options")? {
         include_usage = options.bool("include_usage")?.unwrap_or(false);
+        resumable = options.bool("resumable")?.unwrap_or(false);
         options.finish();
     }
-    Ok((stream, include_usage))
+    Ok((stream, include_usage, resumable))
 }
 
 /// A length over the context is told with the prompt's length, once that is known.
@@ -118,6 +126,7 @@ fn take_sampling(
         logit_bias: take_logit_bias(fields, bounds)?,
         allowed_token_ids: take_allowed(fields, bounds)?,
         bad_words: Arc::from([]),
+        constraint: None,
     };
     // Negative seeds are the same 64 bits.
     let seed = fields.integer("seed", SEEDS)?.map(|seed| seed as u64);
@@ -224,6 +233,7 @@ fn take_stop(fields: &mut Fields, bounds: Bounds<'_>) -> Result<StopConditions, 
         stop_token_ids: fields::token_ids(&ids, "stop_token_ids", bounds.vocab_size)?,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
         include_stop_str_in_output: fields.bool("include_stop_str_in_output")?.unwrap_or(false),
+        skip_special_tokens: true,
     })
 }
 

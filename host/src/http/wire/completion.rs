@@ -3,11 +3,12 @@
 use serde_json::Value;
 
 use super::common::Common;
-use super::constraint::{Constraint, take_constraint};
+use super::constraint::take_constraint;
 use super::fields::{self, Fields};
 use super::{Bounds, parse_object};
 use crate::batch::TokenId;
 use crate::http::error::ApiError;
+use crate::structured::Constraint;
 
 /// Texts to be gone on with.
 #[derive(Clone, Debug)]

@@ -4,21 +4,7 @@ use serde_json::Value;
 
 use super::fields::{self, Fields};
 use crate::http::error::ApiError;
-
-/// A constraint on the text of an answer.
-#[derive(Clone, Debug, PartialEq)]
-pub(in crate::http) enum Constraint {
-    /// Any JSON object.
-    JsonObject,
-    /// JSON that fits a schema.
-    JsonSchema(Value),
-    /// A text that a regular expression matches.
-    Regex(String),
-    /// One of these texts.
-    Choice(Vec<String>),
-    /// A text of a grammar, in the syntax of Lark.
-    Grammar(String),
-}
+use crate::structured::Constraint;
 
 /// Takes the constraint of a request: `response_format`, vLLM's `structured_outputs`, or the older
 /// `guided_*`.

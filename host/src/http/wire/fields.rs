@@ -147,6 +147,21 @@ impl Fields {
         }
     }
 
+    /// A field as it is, left where it is; null where there is none.
+    pub(in crate::http) fn peek(&self, name: &str) -> Value {
+        self.map.get(name).cloned().unwrap_or_default()
+    }
+
+    /// Sets a field, in place of what the caller wrote under another name.
+    pub(in crate::http) fn set(&mut self, name: &str, value: Value) {
+        self.map.insert(name.to_owned(), value);
+    }
+
+    /// What has not been taken.
+    pub(in crate::http) fn into_map(self) -> Map<String, Value> {
+        self.map
+    }
+
     /// Takes fields that are known and mean nothing here.
     pub(in crate::http) fn ignore(&mut self, names: &[&str]) {
         for name in names {

@@ -12,6 +12,7 @@ pub(super) mod constraint;
 pub(super) mod fields;
 pub(super) mod message;
 pub(super) mod output;
+pub(super) mod responses;
 
 pub(super) use fields::Fields;
 

@@ -1,8 +1,9 @@
 //! A program whose panic handler calls a function that does not exist: it links only if the
 //! optimizer has proved that nothing it exercises can panic.
 //!
-//! It exercises every function of policy-core, under inputs that the compiler cannot see. The
+//! It exercises every selector and what parses and prints, under inputs the compiler cannot see. The
 //! program is built with overflow checks, so that an addition that could overflow is a panic too.
+//! That it links is a proof; that it does not, under another compiler, may be only a weaker optimizer.
 #![no_std]
 #![no_main]
 
@@ -116,9 +117,18 @@ fn names() -> bool {
         write!(length, "{}", black_box(policy_core::DuplicateId(7))),
     ];
     let wrong = black_box("urgent").parse::<RequestPriority>();
+    black_box((
+        black_box("longest-first")
+            .parse::<PreemptionPolicy>()
+            .is_ok(),
+        black_box("id").parse::<Separator>().is_ok(),
+        black_box("-3").parse::<RequestPriority>().is_ok(),
+    ));
     let right = black_box("seat").parse::<Need>() == Ok(Need::Seat);
     black_box(length.0);
+    let refused = wrong.as_ref().err().map(|error| write!(length, "{error}"));
     right
+        && refused == Some(Ok(()))
         && printed.iter().all(Result::is_ok)
         && wrong.is_err_and(|error| error.value() == "urgent" && !error.accepted().is_empty())
 }

@@ -1,9 +1,14 @@
 //! Formats whose weights are plain numbers.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over registers index several arrays at once"
+)]
+
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{GROUP, Kernel, Simd, Task, WIDTH, add_segment, piece, store_some};
+use super::{GROUP, Kernel, Simd, Task, WIDTH, add_segment, piece, prefetch, store_some};
 use crate::backend::reference::SEGMENT;
 
 /// A dense format.
@@ -66,7 +71,7 @@ impl<'a, D: Dense> DenseTile<'a, D> {
         // SAFETY: the activations hold every row's elements; the output has room for the rows.
         unsafe {
             let x = self.task.activations.cast::<f32>().add(corner);
-            let sums = sums::<S, D, R>(weights, inputs, x, stride);
+            let sums = sums::<S, D, R>(weights, inputs, x, stride, row == self.rows.start);
             for (r, sum) in sums.into_iter().enumerate() {
                 let (place, valid) = self.task.place(self.tile, row + r);
                 store_some::<S>(place, sum, valid);
@@ -103,6 +108,7 @@ unsafe fn sums<S: Simd, D: Dense, const R: usize>(
     inputs: usize,
     x: *const f32,
     stride: usize,
+    first_pass: bool,
 ) -> [S::F; R] {
     // SAFETY: as the caller says.
     unsafe {
@@ -112,7 +118,11 @@ unsafe fn sums<S: Simd, D: Dense, const R: usize>(
             let (first, end) = (k == 0, inputs.min(k + SEGMENT));
             let mut sums = [S::splat(0.0); R];
             while k < end {
-                let weight = D::load::<S>(weights.add(k * WIDTH * D::BYTES));
+                let place = weights.add(k * WIDTH * D::BYTES);
+                if first_pass {
+                    prefetch::<S, R>(place, WIDTH * D::BYTES);
+                }
+                let weight = D::load::<S>(place);
                 for r in 0..R {
                     let x = S::splat(*x.add(k * stride + r));
                     sums[r] = S::fma(weight, x, sums[r]);

@@ -1,5 +1,10 @@
 //! What kernels need to know of the quantised formats, and how their planes become bytes.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over registers index several arrays at once"
+)]
+
 use super::super::activations::OFFSETS;
 use super::super::simd::Simd;
 use crate::backend::decode::{IQ4_VALUES, MXFP4_VALUES};

@@ -1,10 +1,15 @@
 //! Formats with blocks of 32.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over registers index several arrays at once"
+)]
+
 use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::quant::{Quant, VECTORS, bias_index, unpack};
-use super::{GROUP, Kernel, Simd, Step, Task, WIDTH, add_segment, piece, store_some};
+use super::{GROUP, Kernel, Simd, Step, Task, WIDTH, add_segment, piece, prefetch, store_some};
 use crate::backend::cpu::pack::{STEP, Tile};
 use crate::backend::reference::SEGMENT;
 
@@ -36,7 +41,7 @@ impl<'a, Q: Quant> QuantisedTile<'a, Q> {
         // SAFETY: the activations hold every row's steps; the output has room for the rows.
         unsafe {
             let activations = self.task.activations.cast::<Step>().add(corner);
-            let sums = sums::<S, Q, R>(weights, steps, activations, stride);
+            let sums = sums::<S, Q, R>(weights, steps, activations, stride, row == self.rows.start);
             for (r, sum) in sums.into_iter().enumerate() {
                 let (place, valid) = self.task.place(self.tile, row + r);
                 store_some::<S>(place, sum, valid);
@@ -73,6 +78,7 @@ unsafe fn sums<S: Simd, Q: Quant, const R: usize>(
     steps: usize,
     activations: *const Step,
     stride: usize,
+    first_pass: bool,
 ) -> [S::F; R] {
     // SAFETY: as the caller says.
     unsafe {
@@ -82,7 +88,11 @@ unsafe fn sums<S: Simd, Q: Quant, const R: usize>(
             let (first, end) = (step == 0, steps.min(step + SEGMENT / STEP));
             let mut sums = [S::splat(0.0); R];
             while step < end {
-                let bytes = unpack::<S, Q>(weights.quants.add(step * Q::STEP_BYTES));
+                let quants = weights.quants.add(step * Q::STEP_BYTES);
+                if first_pass {
+                    prefetch::<S, R>(quants, Q::STEP_BYTES);
+                }
+                let bytes = unpack::<S, Q>(quants);
                 let (scale, min) = scales::<S, Q>(weights.scales, step);
                 for r in 0..R {
                     let x = &*activations.add(step * stride + r);

@@ -1,10 +1,15 @@
 //! Formats with super-blocks of 256: sub-scales multiply in integers.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over registers index several arrays at once"
+)]
+
 use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::quant::{Quant, SubScale, VECTORS, unpack};
-use super::{GROUP, Kernel, Simd, Step, Task, WIDTH, add_segment, piece, store_some};
+use super::{GROUP, Kernel, Simd, Step, Task, WIDTH, add_segment, piece, prefetch, store_some};
 use crate::backend::cpu::pack::{STEP, Tile};
 use crate::backend::reference::SEGMENT;
 
@@ -39,7 +44,13 @@ impl<'a, Q: Quant> SuperblockTile<'a, Q> {
         // SAFETY: the activations hold every row's steps; the output has room for the rows.
         unsafe {
             let activations = self.task.activations.cast::<Step>().add(corner);
-            let sums = sums::<S, Q, R>(weights, steps / STEPS, activations, stride);
+            let sums = sums::<S, Q, R>(
+                weights,
+                steps / STEPS,
+                activations,
+                stride,
+                row == self.rows.start,
+            );
             for (r, sum) in sums.into_iter().enumerate() {
                 let (place, valid) = self.task.place(self.tile, row + r);
                 store_some::<S>(place, sum, valid);
@@ -76,6 +87,7 @@ unsafe fn sums<S: Simd, Q: Quant, const R: usize>(
     blocks: usize,
     activations: *const Step,
     stride: usize,
+    first_pass: bool,
 ) -> [S::F; R] {
     // SAFETY: as the caller says.
     unsafe {
@@ -87,6 +99,9 @@ unsafe fn sums<S: Simd, Q: Quant, const R: usize>(
             while block < end {
                 let quants = weights.quants.add(block * STEPS * Q::STEP_BYTES);
                 let scales = weights.scales.add(block * scale_bytes::<Q>());
+                if first_pass {
+                    prefetch::<S, R>(quants, STEPS * Q::STEP_BYTES);
+                }
                 let x = activations.add(block * STEPS * stride);
                 let ints = block_dots::<S, Q, R>(quants, scales, x, stride);
                 let d = S::load_f16(scales.cast());

@@ -146,6 +146,7 @@ impl Simd for Avx2 {
             _mm256_storeu_ps(p, x[0]);
             _mm256_storeu_ps(p.add(8), x[1]);
         };
+        prefetch(p: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
         zero() -> I = [_mm256_setzero_si256(); 2];
         splat_int(x: i32) -> I = [_mm256_set1_epi32(x); 2];
         load_int(p: *const u8) -> I = [

@@ -49,6 +49,7 @@ impl Simd for Avx512 {
         select_less(a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 =
             _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes);
         swap_pairs(x: __m512) -> __m512 = _mm512_permute_ps::<0b10_11_00_01>(x);
+        prefetch(p: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
         zero() -> __m512i = _mm512_setzero_si512();
         splat_int(x: i32) -> __m512i = _mm512_set1_epi32(x);
         load_int(p: *const u8) -> __m512i = _mm512_loadu_si512(p.cast());

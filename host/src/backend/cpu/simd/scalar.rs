@@ -82,6 +82,8 @@ impl Simd for Scalar {
         std::array::from_fn(|i| x[i ^ 1])
     }
 
+    unsafe fn prefetch(_: *const u8) {}
+
     unsafe fn zero() -> I {
         [0; WIDTH]
     }

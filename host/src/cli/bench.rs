@@ -1,0 +1,189 @@
+//! `lockstep bench`: how fast the model runs here.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::CliError;
+use super::drive::{Driver, Stream, arbitrary_tokens, greedy};
+use crate::backend::Isa;
+use crate::clock;
+use crate::gguf::Gguf;
+use crate::model::{KvDtype, Model, ModelOptions};
+
+/// The arguments of `lockstep bench`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A path, an alias of `lockstep pull`, or a Hugging Face repository in the local cache.
+    #[arg(long, env = "LOCKSTEP_MODEL")]
+    model: String,
+    /// Threads that compute.
+    #[arg(long, env = "LOCKSTEP_THREADS", default_value_t = 2)]
+    threads: usize,
+    /// Vector instructions: scalar, avx2 or avx512; the best that the machine has if not given.
+    #[arg(long)]
+    isa: Option<Isa>,
+    /// How keys and values are stored: f16 or f32.
+    #[arg(long, default_value_t = KvDtype::F16)]
+    kv_cache_dtype: KvDtype,
+    /// Tokens of the prompt.
+    #[arg(long, default_value_t = 512)]
+    prompt: usize,
+    /// Tokens that each stream generates.
+    #[arg(long, default_value_t = 128)]
+    generate: usize,
+    /// Numbers of streams that decode together.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 32])]
+    streams: Vec<usize>,
+    /// How often each measurement is made; the median is reported.
+    #[arg(long, default_value_t = 3)]
+    repeats: usize,
+    /// Prints JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One measurement.
+struct Measured {
+    name: String,
+    tokens: usize,
+    /// Shortest, median and longest.
+    seconds: [f64; 3],
+}
+
+/// Runs it.
+pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
+    let path = match PathBuf::from(&args.model) {
+        path if path.is_file() => path,
+        _ => crate::hub::resolve(&args.model)?,
+    };
+    let begun = clock::now();
+    let model = load(&args, &path)?;
+    let loading = begun.elapsed();
+    let isa = model.isa();
+    let mut driver = Driver::new(model);
+    let mut measured = vec![measure(&args, "prompt", args.prompt, || {
+        prompt(&args, &mut driver)
+    })?];
+    for &count in &args.streams {
+        let name = format!("decode, {count} at once");
+        let tokens = count * args.generate;
+        measured.push(measure(&args, &name, tokens, || {
+            decode(&args, &mut driver, count)
+        })?);
+    }
+    report(&args, isa, loading, &measured);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn load(args: &Args, path: &std::path::Path) -> Result<Model, CliError> {
+    let most = args.streams.iter().copied().max().unwrap_or(1).max(1);
+    let blocks = most * blocks(args) as usize;
+    let options = ModelOptions {
+        threads: args.threads,
+        isa: args.isa,
+        kv_dtype: args.kv_cache_dtype,
+        num_blocks: u32::try_from(blocks)?,
+        max_rows: args.prompt.max(most),
+        ..ModelOptions::default()
+    };
+    Ok(Model::load(&Gguf::open(path)?, options)?)
+}
+
+/// Blocks of one stream.
+fn blocks(args: &Args) -> u32 {
+    (args.prompt + args.generate + 1).div_ceil(16) as u32
+}
+
+fn measure(
+    args: &Args,
+    name: &str,
+    tokens: usize,
+    mut work: impl FnMut() -> Result<Duration, CliError>,
+) -> Result<Measured, CliError> {
+    let mut seconds = Vec::new();
+    for _ in 0..args.repeats.max(1) {
+        seconds.push(work()?.as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    let [first, last] = [seconds[0], seconds[seconds.len() - 1]];
+    Ok(Measured {
+        name: name.into(),
+        tokens,
+        seconds: [first, seconds[seconds.len() / 2], last],
+    })
+}
+
+/// The time of one prompt, up to the logits of its last token.
+fn prompt(args: &Args, driver: &mut Driver) -> Result<Duration, CliError> {
+    let vocab = driver.model.config().vocab_size;
+    let tokens = arbitrary_tokens(1, args.prompt, vocab);
+    let mut stream = Stream::new(tokens, 0, blocks(args));
+    let begun = clock::now();
+    driver.finish(&mut stream, args.prompt)?;
+    Ok(begun.elapsed())
+}
+
+/// The time in which `count` streams generate, each after a prompt of its own.
+fn decode(args: &Args, driver: &mut Driver, count: usize) -> Result<Duration, CliError> {
+    let vocab = driver.model.config().vocab_size;
+    let prompt = args.prompt.min(128);
+    let stream = |i: usize| {
+        let tokens = arbitrary_tokens(i as u32 + 1, prompt, vocab);
+        Stream::new(tokens, i as u32 * blocks(args), blocks(args))
+    };
+    let mut streams: Vec<Stream> = (0..count).map(stream).collect();
+    for stream in &mut streams {
+        let logits = driver.finish(stream, prompt)?;
+        let next = greedy(logits);
+        stream.tokens.push(next);
+    }
+    let begun = clock::now();
+    for _ in 0..args.generate {
+        let logits = driver.step(&mut streams, 1)?;
+        for (stream, logits) in streams.iter_mut().zip(logits.chunks_exact(vocab)) {
+            stream.tokens.push(greedy(logits));
+        }
+    }
+    Ok(begun.elapsed())
+}
+
+fn report(args: &Args, isa: Isa, loading: Duration, measured: &[Measured]) {
+    if args.json {
+        let rows = measured.iter().map(|m| {
+            let rate = |seconds: f64| m.tokens as f64 / seconds;
+            let [best, median, worst] = m.seconds.map(rate);
+            json!({"name": m.name, "tokens": m.tokens, "tokens_per_second":
+                {"median": median, "best": best, "worst": worst}})
+        });
+        let report = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "model": args.model,
+            "isa": isa.name(),
+            "threads": args.threads,
+            "kv_cache_dtype": args.kv_cache_dtype.name(),
+            "load_seconds": loading.as_secs_f64(),
+            "measurements": rows.collect::<Vec<_>>(),
+        });
+        println!("{report}");
+        return;
+    }
+    println!(
+        "{} on {} threads, {isa}, {} KV; loaded in {:.2} s",
+        args.model,
+        args.threads,
+        args.kv_cache_dtype,
+        loading.as_secs_f64()
+    );
+    println!(
+        "{:24} {:>8} {:>12} {:>12}",
+        "", "tokens", "tokens/s", "best"
+    );
+    for m in measured {
+        let rate = |seconds: f64| m.tokens as f64 / seconds;
+        let (median, best) = (rate(m.seconds[1]), rate(m.seconds[0]));
+        println!("{:24} {:8} {median:12.1} {best:12.1}", m.name, m.tokens);
+    }
+}

@@ -1,0 +1,227 @@
+//! `lockstep doctor`: proves on this machine, with this model, what the numerics contract promises.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::CliError;
+use super::drive::{Driver, Stream, arbitrary_tokens};
+use crate::backend::Isa;
+use crate::batch::TokenId;
+use crate::gguf::Gguf;
+use crate::model::{KvDtype, Model, ModelOptions, NUMERICS_VERSION};
+
+/// The arguments of `lockstep doctor`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A path, an alias of `lockstep pull`, or a Hugging Face repository in the local cache.
+    #[arg(long, env = "LOCKSTEP_MODEL")]
+    model: String,
+    /// Threads that the first answer is computed with.
+    #[arg(long, env = "LOCKSTEP_THREADS", default_value_t = 2)]
+    threads: usize,
+    /// How keys and values are stored: f16 or f32.
+    #[arg(long, default_value_t = KvDtype::F16)]
+    kv_cache_dtype: KvDtype,
+    /// Tokens of the prompt that is computed in every way.
+    #[arg(long, default_value_t = 150)]
+    prompt: usize,
+}
+
+/// Strangers that share the batch.
+const STRANGERS: usize = 8;
+
+/// What is compared, and what has differed.
+struct Doctor {
+    file: Gguf,
+    options: ModelOptions,
+    tokens: Vec<TokenId>,
+    expected: Vec<u32>,
+    failures: usize,
+}
+
+/// Runs it.
+pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
+    let path = match PathBuf::from(&args.model) {
+        path if path.is_file() => path,
+        _ => crate::hub::resolve(&args.model)?,
+    };
+    machine();
+    let mut doctor = Doctor::new(&args, Gguf::open(&path)?)?;
+    doctor.chunks()?;
+    doctor.batches()?;
+    doctor.prefix()?;
+    doctor.machines()?;
+    match doctor.failures {
+        0 => {
+            println!("every way gave the same bits");
+            Ok(ExitCode::SUCCESS)
+        }
+        count => {
+            println!("{count} ways gave other bits: this is a defect, please report it");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn machine() {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let paths: Vec<&str> = Isa::ALL
+        .into_iter()
+        .filter(|isa| isa.available())
+        .map(Isa::name)
+        .collect();
+    println!("numerics:      {NUMERICS_VERSION}");
+    println!("cores:         {cores}");
+    println!(
+        "vector paths:  {} (best: {})",
+        paths.join(", "),
+        Isa::best()
+    );
+}
+
+fn bits(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|x| x.to_bits()).collect()
+}
+
+impl Doctor {
+    fn new(args: &Args, file: Gguf) -> Result<Self, CliError> {
+        let length = args.prompt.max(2);
+        let options = ModelOptions {
+            threads: args.threads,
+            kv_dtype: args.kv_cache_dtype,
+            num_blocks: u32::try_from((STRANGERS + 1) * (length.div_ceil(16) + 1))?,
+            max_rows: length.max(512),
+            ..ModelOptions::default()
+        };
+        let mut driver = Driver::new(Model::load(&file, options)?);
+        let tokens = arbitrary_tokens(1, length, driver.model.config().vocab_size);
+        let mut doctor = Self {
+            file,
+            options,
+            tokens,
+            expected: Vec::new(),
+            failures: 0,
+        };
+        doctor.expected = bits(driver.finish(&mut doctor.stream(0), length)?);
+        println!(
+            "reference:     {length} tokens at once, {} threads, {}",
+            args.threads,
+            driver.model.isa()
+        );
+        Ok(doctor)
+    }
+
+    /// The prompt as stream `i` of the pool.
+    fn stream(&self, i: usize) -> Stream {
+        let blocks = self.tokens.len().div_ceil(16) as u32 + 1;
+        Stream::new(self.tokens.clone(), i as u32 * blocks, blocks)
+    }
+
+    fn driver(&self, options: ModelOptions) -> Result<Driver, CliError> {
+        Ok(Driver::new(Model::load(&self.file, options)?))
+    }
+
+    fn compare(&mut self, how: &str, found: &[f32]) {
+        let same = bits(found) == self.expected;
+        println!("{how:40} {}", if same { "same bits" } else { "OTHER BITS" });
+        self.failures += usize::from(!same);
+    }
+
+    fn chunks(&mut self) -> Result<(), CliError> {
+        let mut driver = self.driver(self.options)?;
+        for chunk in [1, 7, 64] {
+            let mut stream = self.stream(0);
+            let found = driver.finish(&mut stream, chunk)?.to_vec();
+            self.compare(&format!("in chunks of {chunk}"), &found);
+        }
+        let mut stream = self.stream(1);
+        let found = driver.finish(&mut stream, 50)?.to_vec();
+        self.compare("computed anew after a preemption", &found);
+        Ok(())
+    }
+
+    /// Among strangers of other lengths, all in one batch at every step.
+    fn batches(&mut self) -> Result<(), CliError> {
+        let mut driver = self.driver(self.options)?;
+        let vocab = driver.model.config().vocab_size;
+        let stranger = |i: usize| {
+            let length = self.tokens.len() - i * self.tokens.len() / 20;
+            Stream {
+                tokens: arbitrary_tokens(i as u32 + 7, length, vocab),
+                ..self.stream(i)
+            }
+        };
+        let mut streams: Vec<Stream> = (1..=STRANGERS).map(stranger).collect();
+        streams.insert(STRANGERS / 2, self.stream(0));
+        let mut found = Vec::new();
+        while streams[STRANGERS / 2].computed < self.tokens.len() {
+            let done: Vec<bool> = streams
+                .iter()
+                .map(|s| s.computed == s.tokens.len())
+                .collect();
+            let logits = driver.step(&mut streams, 11)?;
+            let mut rows = logits.chunks_exact(vocab);
+            for (i, stream) in streams.iter().enumerate() {
+                let ended = !done[i] && stream.computed == stream.tokens.len();
+                let row = if ended { rows.next() } else { None };
+                if i == STRANGERS / 2 {
+                    found = row.unwrap_or_default().to_vec();
+                }
+            }
+        }
+        self.compare(&format!("among {STRANGERS} strangers"), &found);
+        Ok(())
+    }
+
+    /// On keys and values that another sequence computed.
+    fn prefix(&mut self) -> Result<(), CliError> {
+        use crate::batch::Forward;
+        let mut driver = self.driver(self.options)?;
+        let (mut first, mut second) = (self.stream(0), self.stream(1));
+        driver.finish(&mut first, 64)?;
+        let shared = self.tokens.len() / 2 / 16;
+        let copies = first
+            .table
+            .iter()
+            .copied()
+            .zip(second.table.iter().copied());
+        let copies: Vec<(u32, u32)> = copies.take(shared).collect();
+        driver.model.copy_blocks(&copies)?;
+        second.computed = shared * 16;
+        let found = driver.finish(&mut second, 64)?.to_vec();
+        self.compare("after a prefix hit", &found);
+        Ok(())
+    }
+
+    fn machines(&mut self) -> Result<(), CliError> {
+        for threads in 1..=3 {
+            let mut driver = self.driver(ModelOptions {
+                threads,
+                ..self.options
+            })?;
+            let found = driver.finish(&mut self.stream(0), 64)?.to_vec();
+            self.compare(&format!("with {threads} threads"), &found);
+        }
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.available()) {
+            let options = ModelOptions {
+                isa: Some(isa),
+                ..self.options
+            };
+            let found = self
+                .driver(options)?
+                .finish(&mut self.stream(0), 64)?
+                .to_vec();
+            self.compare(&format!("on the {isa} path"), &found);
+        }
+        let options = ModelOptions {
+            block_size: 32,
+            ..self.options
+        };
+        let found = self
+            .driver(options)?
+            .finish(&mut self.stream(0), 64)?
+            .to_vec();
+        self.compare("with blocks of 32 positions", &found);
+        Ok(())
+    }
+}

@@ -1,0 +1,83 @@
+//! `lockstep inspect`.
+
+use std::process::ExitCode;
+
+use super::CliError;
+use crate::config::EngineArgs;
+use crate::gguf::Gguf;
+use crate::hub;
+use crate::model::KvDtype;
+
+mod report;
+
+use report::Report;
+
+/// The arguments of `lockstep inspect`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The model: an alias that was pulled, a path, or `org/name[:quant|file]` in the Hugging Face cache
+    model: String,
+    /// Prints one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    limits: Limits,
+}
+
+/// The flags of `serve` that memory depends on; unset ones are what `serve` would take.
+#[derive(Debug, clap::Args)]
+struct Limits {
+    /// The most sequences that run at once (seats)
+    #[arg(long)]
+    max_num_seqs: Option<u32>,
+    /// The most tokens of prompt and answer together
+    #[arg(long)]
+    max_model_len: Option<u32>,
+    /// The most tokens computed in one step
+    #[arg(long)]
+    max_num_batched_tokens: Option<u32>,
+    /// Tokens per KV block, a multiple of 16
+    #[arg(long)]
+    block_size: Option<u32>,
+    /// KV blocks in the pool
+    #[arg(long)]
+    num_blocks: Option<u32>,
+    /// Threads that compute
+    #[arg(long)]
+    threads: Option<usize>,
+    /// How keys and values are stored: `f16` or `f32`
+    #[arg(long)]
+    kv_cache_dtype: Option<KvDtype>,
+}
+
+impl Limits {
+    /// The arguments that `serve` would be started with.
+    fn engine_args(&self, model: &str) -> EngineArgs {
+        let given = EngineArgs::for_model(model);
+        EngineArgs {
+            max_num_seqs: self.max_num_seqs.unwrap_or(given.max_num_seqs),
+            max_model_len: self.max_model_len.or(given.max_model_len),
+            max_num_batched_tokens: self
+                .max_num_batched_tokens
+                .unwrap_or(given.max_num_batched_tokens),
+            block_size: self.block_size.unwrap_or(given.block_size),
+            num_blocks: self.num_blocks.or(given.num_blocks),
+            threads: self.threads.or(given.threads),
+            kv_cache_dtype: self.kv_cache_dtype.unwrap_or(given.kv_cache_dtype),
+            ..given
+        }
+    }
+}
+
+/// Says what a model file holds and the memory that serving it will need; loads nothing.
+pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
+    let path = hub::resolve(&args.model)?;
+    let file = Gguf::open(&path)?;
+    let report = Report::of(&file, &path, &args.limits.engine_args(&args.model));
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{report}");
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,326 @@
+//! An engine on the real model, driven turn by turn: a test decides what arrives at which step.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use lockstep::engine::{Engine, Parts, Probe};
+use lockstep::gguf::Gguf;
+use lockstep::http::Metrics;
+use lockstep::http::metrics::MetricsLabels;
+use lockstep::intake::{self, Intake, IntakeLimits};
+use lockstep::journal::{
+    Chronicle, Header, JournalContent, JournalOptions, JournalSync, JournalWriter,
+};
+use lockstep::model::{Isa, KvDtype, Model, ModelOptions, NUMERICS_VERSION};
+use lockstep::request::{
+    Event, FinishReason, Request, RequestId, SamplingParams, StopConditions, Usage,
+};
+use lockstep::scheduler::{Scheduler, SchedulerConfig};
+use lockstep::tokenizer::{Encoding, Tokenizer};
+use policy_core::RequestPriority;
+use tokio::sync::mpsc::Receiver;
+
+/// What may differ between two runs that must agree.
+#[derive(Clone, Debug)]
+pub struct RigOptions {
+    /// The scheduler's limits.
+    pub scheduler: SchedulerConfig,
+    /// Threads that compute.
+    pub threads: usize,
+    /// The vector path.
+    pub isa: Option<Isa>,
+    /// Where the journal goes, if anywhere.
+    pub journal: Option<PathBuf>,
+}
+
+impl Default for RigOptions {
+    fn default() -> Self {
+        let scheduler = SchedulerConfig {
+            max_num_seqs: 32,
+            max_num_batched_tokens: 128,
+            max_chunk_tokens: 64,
+            max_model_len: 256,
+            num_blocks: 512,
+            ..SchedulerConfig::default()
+        };
+        Self {
+            scheduler,
+            threads: 2,
+            isa: None,
+            journal: None,
+        }
+    }
+}
+
+/// What a test asks for.
+#[derive(Clone, Debug)]
+pub struct Want {
+    /// The prompt, as plain text.
+    pub prompt: String,
+    /// Tokens of the answer.
+    pub max_tokens: u32,
+    /// How they are drawn.
+    pub sampling: SamplingParams,
+    /// The class.
+    pub priority: RequestPriority,
+}
+
+impl Want {
+    /// A greedy answer of exactly `max_tokens` tokens.
+    pub fn greedy(prompt: &str, max_tokens: u32) -> Self {
+        let sampling = SamplingParams {
+            temperature: 0.0,
+            ..SamplingParams::default()
+        };
+        Self {
+            prompt: prompt.to_owned(),
+            max_tokens,
+            sampling,
+            priority: RequestPriority::Normal,
+        }
+    }
+
+    /// The same with temperature 0.8 and this seed.
+    pub fn drawn(prompt: &str, max_tokens: u32, seed: u64) -> Self {
+        let sampling = SamplingParams {
+            temperature: 0.8,
+            seed,
+            ..SamplingParams::default()
+        };
+        Self {
+            sampling,
+            ..Self::greedy(prompt, max_tokens)
+        }
+    }
+
+    /// The same in another class.
+    pub fn priority(self, priority: RequestPriority) -> Self {
+        Self { priority, ..self }
+    }
+}
+
+/// A whole answer: two that must agree are compared with `==`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The tokens, in order.
+    pub tokens: Vec<u32>,
+    /// The text.
+    pub text: String,
+    /// Why it ended.
+    pub reason: FinishReason,
+    /// A hash of the bits of the logits that gave each token.
+    pub logits: Vec<[u8; 32]>,
+}
+
+type Rows = Arc<Mutex<BTreeMap<(RequestId, usize), [u8; 32]>>>;
+
+struct HashRows(Rows);
+
+impl Probe for HashRows {
+    fn logits(&mut self, request: RequestId, position: usize, logits: &[f32]) {
+        let mut hasher = blake3::Hasher::new();
+        for logit in logits {
+            hasher.update(&logit.to_bits().to_le_bytes());
+        }
+        let before = self
+            .0
+            .lock()
+            .unwrap()
+            .insert((request, position), *hasher.finalize().as_bytes());
+        assert!(
+            before.is_none(),
+            "request {request} drew its token at {position} twice"
+        );
+    }
+}
+
+/// An engine, its door, and what its probe saw.
+pub struct Rig {
+    engine: Option<Engine>,
+    intake: Intake,
+    tokenizer: Arc<Tokenizer>,
+    rows: Rows,
+}
+
+/// A request under way.
+pub struct Stream {
+    events: Receiver<Event>,
+    prompt_tokens: usize,
+}
+
+fn file() -> &'static Gguf {
+    static FILE: OnceLock<Gguf> = OnceLock::new();
+    FILE.get_or_init(|| Gguf::open(&super::real_model()).expect("the real model is whole"))
+}
+
+impl Rig {
+    /// An engine with nothing live.
+    pub fn new(options: &RigOptions) -> Self {
+        let config = &options.scheduler;
+        let tokenizer = Arc::new(Tokenizer::from_gguf(file()).unwrap());
+        let model = Model::load(
+            file(),
+            ModelOptions {
+                threads: options.threads,
+                kv_dtype: KvDtype::F16,
+                num_blocks: config.num_blocks,
+                block_size: config.block_size,
+                max_rows: config.max_num_batched_tokens as usize,
+                max_positions: config.max_model_len,
+                isa: options.isa,
+            },
+        )
+        .unwrap();
+        let journal = options.journal.as_ref().map(|path| {
+            let header = Header::new(config.clone(), "test", NUMERICS_VERSION);
+            let options = JournalOptions {
+                path: path.clone(),
+                sync: JournalSync::None,
+                content: JournalContent::Tokens,
+            };
+            JournalWriter::create(&options, header).unwrap()
+        });
+        let (intake, door) = intake::door(IntakeLimits {
+            max_waiting: 256,
+            max_model_len: config.max_model_len,
+            vocab_size: tokenizer.len() as u32,
+        });
+        let rows = Rows::default();
+        let engine = Engine::new(Parts {
+            door,
+            scheduler: Scheduler::new(config.clone()).unwrap(),
+            model: Box::new(model),
+            tokenizer: Arc::clone(&tokenizer),
+            journal,
+            metrics: Arc::new(Metrics::new(MetricsLabels::default())),
+            chronicle: Arc::new(Mutex::new(Chronicle::new(config.preemption_policy, 64))),
+            probe: Some(Box::new(HashRows(Arc::clone(&rows)))),
+        });
+        Self {
+            engine: Some(engine),
+            intake,
+            tokenizer,
+            rows,
+        }
+    }
+
+    /// Hands a request over; it arrives at the next turn.
+    pub fn submit(&self, want: &Want) -> Stream {
+        let how = Encoding {
+            add_special: true,
+            parse_special: false,
+        };
+        let prompt = self.tokenizer.encode(&want.prompt, how).unwrap();
+        let prompt_tokens = prompt.len();
+        let request = Request {
+            prompt: prompt.into(),
+            priority: want.priority,
+            sampling: want.sampling.clone(),
+            stop: StopConditions {
+                max_tokens: want.max_tokens,
+                ignore_eos: true,
+                ..StopConditions::default()
+            },
+            logprobs: None,
+            prompt_logprobs: None,
+            cache_salt: None,
+            timeout: None,
+            queue_timeout: None,
+            matcher: None,
+        };
+        let events = self.intake.submit(request).unwrap();
+        Stream {
+            events,
+            prompt_tokens,
+        }
+    }
+
+    /// Takes turns.
+    pub fn turns(&mut self, count: usize) {
+        for _ in 0..count {
+            if self.engine_mut().num_live() > 0 || self.intake.waiting() > 0 {
+                self.engine_mut().turn().unwrap();
+            }
+        }
+    }
+
+    /// Takes turns until nothing is live.
+    pub fn finish(&mut self) {
+        while self.engine_mut().num_live() > 0 || self.intake.waiting() > 0 {
+            self.engine_mut().turn().unwrap();
+        }
+    }
+
+    /// Ends the engine: its journal is whole then.
+    pub fn close(mut self) {
+        self.finish();
+        self.intake.drain();
+        self.engine.take().unwrap().run().unwrap();
+    }
+
+    /// The whole answer of a stream whose request has ended.
+    ///
+    /// # Panics
+    /// Unless its events are: accepted, started, tokens numbered from 0, and one end.
+    pub fn answer(&self, stream: &mut Stream) -> (Answer, Usage) {
+        let Event::Accepted { request } = stream.next() else {
+            panic!("accepted comes first")
+        };
+        assert!(
+            matches!(stream.next(), Event::Started { .. }),
+            "started comes second"
+        );
+        let (mut tokens, mut text) = (Vec::new(), String::new());
+        let (reason, usage) = loop {
+            match stream.next() {
+                Event::Token(token) => {
+                    assert_eq!(
+                        token.index as usize,
+                        tokens.len(),
+                        "each token once, in order"
+                    );
+                    tokens.push(token.token);
+                    text.push_str(&token.text);
+                }
+                Event::Finished {
+                    reason,
+                    text: tail,
+                    usage,
+                    ..
+                } => {
+                    text.push_str(&tail);
+                    break (reason, usage);
+                }
+                other => panic!("unexpected {other:?}"),
+            }
+        };
+        assert!(stream.events.try_recv().is_err(), "nothing follows the end");
+        let rows = self.rows.lock().unwrap();
+        let positions = stream.prompt_tokens..stream.prompt_tokens + tokens.len();
+        let logits = positions
+            .map(|position| rows[&(request, position)])
+            .collect();
+        (
+            Answer {
+                tokens,
+                text,
+                reason,
+                logits,
+            },
+            usage,
+        )
+    }
+
+    fn engine_mut(&mut self) -> &mut Engine {
+        self.engine.as_mut().unwrap()
+    }
+}
+
+impl Stream {
+    fn next(&mut self) -> Event {
+        self.events
+            .try_recv()
+            .expect("the request has ended, so its events are there")
+    }
+}
