@@ -60,8 +60,9 @@ pub struct EngineArgs {
     #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE", default_value_t)]
     pub kv_cache_dtype: KvDtype,
     /// Requests that may wait for their first seat
-    #[arg(long, env = "LOCKSTEP_MAX_WAITING", default_value_t = 1024)]
-    pub max_waiting: usize,
+    #[arg(long, env = "LOCKSTEP_MAX_WAITING", default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_waiting: u32,
     /// Writes every step's inputs and plan to this file
     #[arg(long, env = "LOCKSTEP_JOURNAL")]
     pub journal: Option<PathBuf>,
