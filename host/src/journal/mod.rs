@@ -23,12 +23,12 @@ pub use encode::Encoder;
 pub use explain::{ExplainError, explain};
 pub use reader::{JournalReader, Line, ReadError, Tail};
 pub use recorder::Recorder;
-pub use replay::{Difference, ReplayReport, replay, replay_with};
+pub use replay::{Difference, ReplayReport, replay, replay_files, replay_with};
 pub use writer::{JournalError, JournalOptions, JournalSync, JournalWriter};
 
 use serde::{Deserialize, Serialize};
 
-use crate::scheduler::SchedulerConfig;
+use crate::scheduler::{Checkpoint, SchedulerConfig};
 
 /// The version of the format that this build writes and reads.
 pub const JOURNAL_VERSION: u32 = 1;
@@ -48,6 +48,13 @@ pub struct Header {
     pub content: JournalContent,
     /// The scheduler's limits.
     pub config: SchedulerConfig,
+    /// The scheduler's state before the first record, in a file that continues another and records
+    /// tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
+    /// The last chain hash of the file that this one continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
 }
 
 impl Header {
@@ -60,6 +67,8 @@ impl Header {
             numerics: numerics.to_owned(),
             content: JournalContent::Tokens,
             config,
+            checkpoint: None,
+            previous: None,
         }
     }
 }

@@ -66,6 +66,10 @@ pub struct JournalOptions {
     pub sync: JournalSync,
     /// What is recorded of prompts and answers.
     pub content: JournalContent,
+    /// The size, in bytes, at which the file is renamed to the next free `FILE.N` and begun anew.
+    pub max_bytes: Option<u64>,
+    /// How many renamed files are kept, the newest; `None` keeps all.
+    pub max_files: Option<u32>,
 }
 
 /// The journal cannot be written: the engine must stop.
@@ -90,9 +94,13 @@ impl std::error::Error for JournalError {}
 #[derive(Debug)]
 pub struct JournalWriter {
     encoder: Encoder,
+    header: Header,
     path: PathBuf,
     sync: JournalSync,
-    records: Option<SyncSender<Vec<u8>>>,
+    max_bytes: Option<u64>,
+    /// Bytes handed over for the present file.
+    bytes: u64,
+    lines: Option<SyncSender<Message>>,
     empties: Receiver<Vec<u8>>,
     appended: u64,
     progress: Arc<Progress>,
@@ -139,21 +147,21 @@ impl JournalWriter {
             path: options.path.clone(),
             message: error.to_string(),
         };
-        let mut file = create(&options.path).map_err(fail)?;
+        let mut sink = FileSink::create(options).map_err(fail)?;
         let mut line = Vec::new();
         Encoder::header(&header, &mut line);
         let chain = Chain::default().seal(&mut line);
-        file.write_all(&line).map_err(fail)?;
-        Self::start(options, &header, Box::new(FileSink(file)), chain).map_err(fail)
+        sink.write(&line).map_err(fail)?;
+        Self::start(options, header, Box::new(sink), chain).map_err(fail)
     }
 
     fn start(
         options: &JournalOptions,
-        header: &Header,
+        header: Header,
         sink: Box<dyn Sink>,
         chain: Chain,
     ) -> io::Result<Self> {
-        let (records, incoming) = sync_channel(IN_FLIGHT);
+        let (lines, incoming) = sync_channel(IN_FLIGHT);
         let (recycled, empties) = sync_channel(IN_FLIGHT);
         for _ in 0..IN_FLIGHT {
             let _ = recycled.try_send(Vec::new());
@@ -170,10 +178,13 @@ impl JournalWriter {
             .name("journal".to_owned())
             .spawn(move || writer.run(&incoming, &recycled))?;
         Ok(Self {
-            encoder: Encoder::new(header),
+            encoder: Encoder::new(&header),
+            header,
             path: options.path.clone(),
             sync: options.sync,
-            records: Some(records),
+            max_bytes: options.max_bytes,
+            bytes: 0,
+            lines: Some(lines),
             empties,
             appended: 0,
             progress,
@@ -198,13 +209,40 @@ impl JournalWriter {
         if plan.step == 0 {
             return Ok(());
         }
+        let mut line = self.empty()?;
+        self.encoder.record(inputs, plan, scheduler, &mut line);
+        self.bytes += (line.len() + Chain::FIELD_BYTES) as u64;
+        self.send(Message::Record(line))?;
+        self.appended += 1;
+        if self.max_bytes.is_some_and(|most| self.bytes >= most) {
+            self.rotate(scheduler)?;
+        }
+        Ok(())
+    }
+
+    /// Has the file continued by a new one, which begins with the scheduler's state. That is made
+    /// of tokens: without them, the files replay together only.
+    fn rotate(&mut self, scheduler: &Scheduler) -> Result<(), JournalError> {
+        let mut line = self.empty()?;
+        self.header.checkpoint = match self.header.content {
+            JournalContent::Tokens => Some(scheduler.checkpoint()),
+            JournalContent::Ids => None,
+        };
+        Encoder::header(&self.header, &mut line);
+        self.header.checkpoint = None;
+        self.bytes = 0;
+        self.send(Message::Rotate(line))
+    }
+
+    fn empty(&self) -> Result<Vec<u8>, JournalError> {
         let mut line = self.empties.recv().map_err(|_| self.ended())?;
         line.clear();
-        self.encoder.record(inputs, plan, scheduler, &mut line);
-        let records = self.records.as_ref().ok_or_else(|| self.ended())?;
-        records.send(line).map_err(|_| self.ended())?;
-        self.appended += 1;
-        Ok(())
+        Ok(line)
+    }
+
+    fn send(&self, message: Message) -> Result<(), JournalError> {
+        let lines = self.lines.as_ref().ok_or_else(|| self.ended())?;
+        lines.send(message).map_err(|_| self.ended())
     }
 
     /// Under a sync after each record, waits until every record is durable; else only checks for
@@ -251,7 +289,7 @@ impl JournalWriter {
     }
 
     fn end(&mut self) {
-        self.records = None;
+        self.lines = None;
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was noted as a failure.
             let _ = thread.join();
@@ -283,21 +321,50 @@ impl Drop for JournalWriter {
     }
 }
 
+/// A line on its way, without its chain.
+enum Message {
+    /// A step's.
+    Record(Vec<u8>),
+    /// The header of a new file.
+    Rotate(Vec<u8>),
+}
+
 /// Where lines go.
 trait Sink: Send {
     fn write(&mut self, line: &[u8]) -> io::Result<()>;
     fn sync(&mut self) -> io::Result<()>;
+    fn rotate(&mut self) -> io::Result<()>;
 }
 
-struct FileSink(File);
+struct FileSink {
+    file: File,
+    path: PathBuf,
+    max_files: Option<u32>,
+}
+
+impl FileSink {
+    fn create(options: &JournalOptions) -> io::Result<Self> {
+        Ok(Self {
+            file: create(&options.path, None)?,
+            path: options.path.clone(),
+            max_files: options.max_files,
+        })
+    }
+}
 
 impl Sink for FileSink {
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        self.0.write_all(line)
+        self.file.write_all(line)
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        self.file = create(&self.path, self.max_files)?;
+        Ok(())
     }
 }
 
@@ -312,13 +379,17 @@ struct Writer {
 impl Writer {
     /// Writes lines until there are no more senders; after a failure it only takes them in, so that
     /// the engine comes to see the failure and is not left waiting.
-    fn run(mut self, incoming: &Receiver<Vec<u8>>, recycled: &SyncSender<Vec<u8>>) {
+    fn run(mut self, incoming: &Receiver<Message>, recycled: &SyncSender<Vec<u8>>) {
         let mut outcome = Ok(());
-        for mut line in incoming {
+        for mut message in incoming {
             if outcome.is_ok() {
-                outcome = self.line(&mut line);
+                outcome = match &mut message {
+                    Message::Record(line) => self.line(line),
+                    Message::Rotate(line) => self.rotate(line),
+                };
                 self.note(&outcome);
             }
+            let (Message::Record(line) | Message::Rotate(line)) = message;
             // The receiver is gone only when the engine is.
             let _ = recycled.try_send(line);
         }
@@ -346,6 +417,15 @@ impl Writer {
         }
     }
 
+    fn rotate(&mut self, header: &mut Vec<u8>) -> io::Result<()> {
+        self.synced()?;
+        self.sink.rotate()?;
+        let previous = format!(",\"previous\":\"{}\"", self.chain.hex());
+        header.extend_from_slice(previous.as_bytes());
+        self.chain = Chain::default().seal(header);
+        self.sink.write(header)
+    }
+
     fn synced(&mut self) -> io::Result<()> {
         self.sink.sync()?;
         self.unsynced = 0;
@@ -362,21 +442,46 @@ impl Drop for Writer {
     }
 }
 
-/// Creates a file that was not there; one that was is renamed first.
-fn create(path: &Path) -> io::Result<File> {
+/// Creates a file that was not there; one that was is renamed to the number behind the last.
+fn create(path: &Path, max_files: Option<u32>) -> io::Result<File> {
     if path.exists() {
-        let numbered = |number: u32| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(format!(".{number}"));
-            PathBuf::from(name)
-        };
-        let free = (1..=u32::MAX)
-            .map(numbered)
-            .find(|other| !other.exists())
-            .ok_or_else(|| io::Error::other("no free name for the old file"))?;
-        fs::rename(path, free)?;
+        let mut numbers = renamed(path)?;
+        let next = numbers.last().map_or(1, |last| last + 1);
+        fs::rename(path, numbered(path, next))?;
+        numbers.push(next);
+        let kept = max_files.map_or(numbers.len(), |most| most as usize);
+        for number in &numbers[..numbers.len().saturating_sub(kept)] {
+            fs::remove_file(numbered(path, *number))?;
+        }
     }
     OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    PathBuf::from(name)
+}
+
+/// The numbers of the files that were renamed, ascending.
+fn renamed(path: &Path) -> io::Result<Vec<u32>> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let own = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let number = name
+            .to_string_lossy()
+            .strip_prefix(&*own)
+            .and_then(|rest| rest.strip_prefix('.')?.parse::<u32>().ok());
+        numbers.extend(number);
+    }
+    // A folder has no order: the numbers have, and each is there once.
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 #[cfg(test)]
@@ -408,6 +513,10 @@ mod tests {
             Ok(())
         }
 
+        fn rotate(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
         fn sync(&mut self) -> io::Result<()> {
             *self.syncs.lock().unwrap() += 1;
             Ok(())
@@ -436,10 +545,12 @@ mod tests {
             path: PathBuf::from("journal"),
             sync,
             content: JournalContent::Tokens,
+            max_bytes: None,
+            max_files: None,
         };
         let header = Header::new(SchedulerConfig::default(), "", "portable-1");
         let writer =
-            JournalWriter::start(&options, &header, Box::new(disk), Chain::default()).unwrap();
+            JournalWriter::start(&options, header, Box::new(disk), Chain::default()).unwrap();
         (writer, Written { lines, syncs })
     }
 
