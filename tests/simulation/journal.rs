@@ -59,7 +59,7 @@ fn file(dir: &tempfile::TempDir) -> PathBuf {
 #[test]
 fn a_journal_replays_to_identical_plans_with_and_without_its_tokens() {
     for content in [JournalContent::Tokens, JournalContent::Ids] {
-        for seed in 0..40 {
+        for seed in 0..12 {
             let dir = tempfile::tempdir().unwrap();
             let steps = record(&file(&dir), content, seed);
             let report = replay(&file(&dir)).unwrap();
@@ -261,11 +261,11 @@ fn a_journal_is_never_overwritten() {
 /// Steps that a rotated journal's files hold, each replayed by itself.
 #[test]
 fn every_file_of_a_rotated_journal_replays_by_itself() {
-    for seed in 0..20 {
+    for seed in 0..4 {
         let dir = tempfile::tempdir().unwrap();
         let (config, workload) = swarm(seed, 40);
         let content = JournalContent::Tokens;
-        let steps = record_rotated(&file(&dir), content, config, workload, Some(9000), None);
+        let steps = record_rotated(&file(&dir), content, config, workload, Some(20_000), None);
         let files = fs::read_dir(dir.path())
             .unwrap()
             .map(|entry| entry.unwrap().path());
@@ -308,7 +308,7 @@ fn a_rotated_journal_keeps_the_newest_files() {
     let dir = tempfile::tempdir().unwrap();
     let (config, workload) = swarm(3, 40);
     let content = JournalContent::Tokens;
-    record_rotated(&file(&dir), content, config, workload, Some(9000), Some(2));
+    record_rotated(&file(&dir), content, config, workload, Some(20_000), Some(2));
     let mut names: Vec<_> = fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())

@@ -9,10 +9,12 @@ mod chronicle;
 mod decode;
 mod encode;
 mod explain;
+mod file;
 mod locate;
 mod reader;
 mod recorder;
 mod replay;
+mod sync;
 mod writer;
 
 pub use account::{Account, AccountEvent, CandidateAccount, PreemptionAccount};
@@ -24,7 +26,8 @@ pub use explain::{ExplainError, explain};
 pub use reader::{JournalReader, Line, ReadError, Tail};
 pub use recorder::Recorder;
 pub use replay::{Difference, ReplayReport, replay, replay_files, replay_with};
-pub use writer::{JournalError, JournalOptions, JournalSync, JournalWriter};
+pub use sync::JournalSync;
+pub use writer::{JournalError, JournalOptions, JournalWriter};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,61 +1,21 @@
 //! The journal's writer: a thread of its own behind a bounded, ordered hand-over.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::chain::Chain;
 use super::encode::Encoder;
+use super::file::{FileSink, Sink};
+use super::sync::JournalSync;
 use super::{Header, JournalContent};
 use crate::scheduler::{Inputs, Plan, Scheduler};
 
 /// Records that may be on their way to the file: with more, the engine waits. Nothing is lost.
 const IN_FLIGHT: usize = 64;
-
-/// How records reach the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JournalSync {
-    /// When the operating system sees fit, and at the end: a crash of the machine may lose a tail.
-    #[default]
-    None,
-    /// After so many records. After each one, a token can wait until its record is durable.
-    Every(NonZeroU32),
-}
-
-impl JournalSync {
-    /// After each record.
-    pub const STEP: Self = Self::Every(NonZeroU32::MIN);
-}
-
-impl FromStr for JournalSync {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self::None),
-            "step" => Ok(Self::STEP),
-            number => number.parse().map(Self::Every).map_err(|_| {
-                format!("{text:?} is not a journal sync: use none, step, or a number of steps")
-            }),
-        }
-    }
-}
-
-impl fmt::Display for JournalSync {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("none"),
-            &Self::STEP => f.write_str("step"),
-            Self::Every(steps) => write!(f, "{steps}"),
-        }
-    }
-}
 
 /// Where a journal goes, and how.
 #[derive(Clone, Debug)]
@@ -329,45 +289,6 @@ enum Message {
     Rotate(Vec<u8>),
 }
 
-/// Where lines go.
-trait Sink: Send {
-    fn write(&mut self, line: &[u8]) -> io::Result<()>;
-    fn sync(&mut self) -> io::Result<()>;
-    fn rotate(&mut self) -> io::Result<()>;
-}
-
-struct FileSink {
-    file: File,
-    path: PathBuf,
-    max_files: Option<u32>,
-}
-
-impl FileSink {
-    fn create(options: &JournalOptions) -> io::Result<Self> {
-        Ok(Self {
-            file: create(&options.path, None)?,
-            path: options.path.clone(),
-            max_files: options.max_files,
-        })
-    }
-}
-
-impl Sink for FileSink {
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        self.file.write_all(line)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_data()
-    }
-
-    fn rotate(&mut self) -> io::Result<()> {
-        self.file.sync_data()?;
-        self.file = create(&self.path, self.max_files)?;
-        Ok(())
-    }
-}
-
 struct Writer {
     sink: Box<dyn Sink>,
     chain: Chain,
@@ -440,48 +361,6 @@ impl Drop for Writer {
             self.note(&Err(io::Error::other("its writer panicked")));
         }
     }
-}
-
-/// Creates a file that was not there; one that was is renamed to the number behind the last.
-fn create(path: &Path, max_files: Option<u32>) -> io::Result<File> {
-    if path.exists() {
-        let mut numbers = renamed(path)?;
-        let next = numbers.last().map_or(1, |last| last + 1);
-        fs::rename(path, numbered(path, next))?;
-        numbers.push(next);
-        let kept = max_files.map_or(numbers.len(), |most| most as usize);
-        for number in &numbers[..numbers.len().saturating_sub(kept)] {
-            fs::remove_file(numbered(path, *number))?;
-        }
-    }
-    OpenOptions::new().write(true).create_new(true).open(path)
-}
-
-fn numbered(path: &Path, number: u32) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{number}"));
-    PathBuf::from(name)
-}
-
-/// The numbers of the files that were renamed, ascending.
-fn renamed(path: &Path) -> io::Result<Vec<u32>> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let own = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut numbers = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let name = entry?.file_name();
-        let number = name
-            .to_string_lossy()
-            .strip_prefix(&*own)
-            .and_then(|rest| rest.strip_prefix('.')?.parse::<u32>().ok());
-        numbers.extend(number);
-    }
-    // A folder has no order: the numbers have, and each is there once.
-    numbers.sort_unstable();
-    Ok(numbers)
 }
 
 #[cfg(test)]
