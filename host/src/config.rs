@@ -72,6 +72,12 @@ pub struct EngineArgs {
     /// What is recorded of prompts and answers
     #[arg(long, env = "LOCKSTEP_JOURNAL_CONTENT", value_enum, default_value_t)]
     pub journal_content: JournalContent,
+    /// The size in bytes at which the journal is renamed to `FILE.N` and begun anew [default: none]
+    #[arg(long, env = "LOCKSTEP_JOURNAL_MAX_BYTES")]
+    pub journal_max_bytes: Option<u64>,
+    /// How many renamed journals are kept, the newest [default: all]
+    #[arg(long, env = "LOCKSTEP_JOURNAL_MAX_FILES")]
+    pub journal_max_files: Option<u32>,
 }
 
 impl EngineArgs {

@@ -264,6 +264,8 @@ fn open_journal(
         path: path.clone(),
         sync: args.journal_sync,
         content: args.journal_content,
+        max_bytes: args.journal_max_bytes,
+        max_files: args.journal_max_files,
     };
     let header = Header::new(
         config.clone(),
