@@ -6,6 +6,7 @@ use lockstep::http::ApiKeys;
 use serde_json::{Value, json};
 
 use super::client::{Connection, ask, get, post, post_with};
+use super::engine::Script;
 use super::fixture::Setup;
 
 const CHAT: &str = "/v1/chat/completions";
@@ -241,24 +242,59 @@ async fn urls_and_heads_are_bounded() {
 }
 
 #[tokio::test]
-async fn slow_heads_bodies_and_idle_connections_are_cut() {
+async fn a_head_that_dribbles_in_is_cut_off() {
     let mut setup = Setup::saying("x");
     setup.limits.header_timeout = Duration::from_millis(50);
-    setup.limits.idle_timeout = Duration::from_millis(200);
-    setup.limits.body_timeout = Duration::from_millis(50);
     let server = setup.start().await;
     let mut head = Connection::open(server.address).await;
+    head.ask("GET", "/health", "").await;
+    assert_eq!(head.answer().await.status(), 200);
+    // Idle for longer than a head may take, which is no fault.
+    tokio::time::sleep(Duration::from_millis(100)).await;
     head.write(b"GET /health HTT").await.unwrap();
     assert!(head.closed().await);
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed() {
+    let mut setup = Setup::saying("x");
+    setup.limits.idle_timeout = Duration::from_millis(50);
+    let server = setup.start().await;
     let mut idle = Connection::open(server.address).await;
     idle.ask("GET", "/health", "").await;
     assert_eq!(idle.answer().await.status(), 200);
     assert!(idle.closed().await);
+}
+
+#[tokio::test]
+async fn a_body_that_dribbles_in_is_cut_off() {
+    let mut setup = Setup::saying("x");
+    setup.limits.body_timeout = Duration::from_millis(50);
+    let server = setup.start().await;
     let mut body = Connection::open(server.address).await;
     let slow = "POST /v1/completions HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n\
         content-length: 100\r\n\r\n{\"pro";
     body.write(slow.as_bytes()).await.unwrap();
     assert_eq!(body.answer().await.status(), 408);
+}
+
+#[tokio::test]
+async fn a_client_that_reads_nothing_is_dropped() {
+    let mut setup = Setup::playing(|_| Script::text(&"long answer ".repeat(40)));
+    setup.limits.write_timeout = Duration::from_millis(100);
+    let server = setup.start().await;
+    let mut connection = Connection::open(server.address).await;
+    // Answers of some megabytes, of which nothing is read: more than any socket buffers.
+    let body = json!({"prompt": "a", "stream": true, "n": 16, "max_tokens": 480, "logprobs": 20});
+    connection.post(TEXT, "", &body.to_string()).await;
+    server
+        .until("the connection is dropped", |server| {
+            server
+                .metrics
+                .render()
+                .contains("lockstep_http_connections{model_name=\"tiny\",engine=\"0\"} 0")
+        })
+        .await;
 }
 
 #[tokio::test]

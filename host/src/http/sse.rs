@@ -238,3 +238,51 @@ impl<F: Format> HttpBody for EventStream<F> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts of characters that have a meaning to some layer, from a fixed seed (SplitMix64).
+    fn texts() -> impl Iterator<Item = String> {
+        let alphabet = [
+            '\n', '\r', ':', ' ', '"', '\\', '\0', '\u{2028}', 'd', 'é', '👩', '\u{200d}',
+            '\u{fffd}',
+        ];
+        let mut state = 0x5eed_u64;
+        let mut next = move || {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            crate::http::choice_seed(state, 1) as usize
+        };
+        (0..500).map(move |_| {
+            let length = next() % 20;
+            (0..length)
+                .map(|_| alphabet[next() % alphabet.len()])
+                .collect()
+        })
+    }
+
+    #[test]
+    fn any_text_is_one_line_of_one_event_and_comes_back_unchanged() {
+        let mut plain = EventWriter::default();
+        let mut numbered = EventWriter::numbered("name");
+        let texts: Vec<String> = texts().collect();
+        for text in &texts {
+            plain.json(text);
+            numbered.named("delta", text);
+        }
+        let whole = String::from_utf8(plain.bytes).unwrap();
+        let frames: Vec<&str> = whole.split_terminator("\n\n").collect();
+        assert_eq!(frames.len(), texts.len());
+        let events: Vec<Bytes> = numbered.take_events().collect();
+        assert_eq!(events.len(), texts.len());
+        for (position, text) in texts.iter().enumerate() {
+            let data = frames[position].strip_prefix("data: ").unwrap();
+            assert!(!data.contains(['\n', '\r']), "{data:?}");
+            assert_eq!(serde_json::from_str::<String>(data).unwrap(), *text);
+            let expected = format!("id: name/{position}\nevent: delta\ndata: {data}\n\n");
+            assert_eq!(events[position], expected.as_bytes());
+        }
+        assert_eq!(numbered.take_events().count(), 0);
+    }
+}

@@ -147,6 +147,11 @@ impl PackedMatrix {
         self.outputs.div_ceil(WIDTH)
     }
 
+    /// The tiles, one after the other: what a GPU's kernels read as well.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
         self.bytes.as_slice().len()
