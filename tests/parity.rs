@@ -135,14 +135,22 @@ fn logits_and_perplexity_agree_with_an_independent_implementation() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path();
     let perplexities = reference(&python, &model, &tokens, out);
-    let (f32_file, f16_file) = (out.join("f32.gguf"), out.join("f16.gguf"));
-    for (name, file, kv_dtype, expected, limit) in [
-        ("F32", &f32_file, KvDtype::F32, "original", 1e-4),
-        ("F16", &f16_file, KvDtype::F32, "f16", 1e-4),
-        ("quantised", &model, KvDtype::F32, "original", 5e-2),
-        ("quantised, f16 KV", &model, KvDtype::F16, "original", 5e-2),
+    for (name, kv_dtype, limit) in [
+        ("F32", KvDtype::F32, 1e-4),
+        ("F16", KvDtype::F32, 1e-4),
+        ("BF16", KvDtype::F32, 1e-4),
+        ("Q4_0", KvDtype::F16, 5e-2),
+        ("Q5_0", KvDtype::F16, 5e-2),
+        ("Q5_1", KvDtype::F16, 5e-2),
+        ("Q8_0", KvDtype::F16, 5e-2),
+        ("as pulled", KvDtype::F32, 5e-2),
+        ("as pulled", KvDtype::F16, 5e-2),
     ] {
-        let found = logits(file, &tokens, kv_dtype);
+        let (file, expected) = match name {
+            "as pulled" => (model.clone(), "F32"),
+            _ => (out.join(format!("{name}.gguf")), name),
+        };
+        let found = logits(&file, &tokens, kv_dtype);
         let reference = floats(&out.join(format!("{expected}.f32")));
         let errors = relative_errors(&found, &reference, tokens.len());
         let worst = errors.iter().fold(0.0_f64, |worst, e| worst.max(*e));
@@ -150,7 +158,7 @@ fn logits_and_perplexity_agree_with_an_independent_implementation() {
         let wanted = perplexities[expected].as_f64().expect("a number");
         let perplexity = perplexity(&found, &tokens);
         println!(
-            "{name}: relative error {mean:.2e}, at worst {worst:.2e}; perplexity {perplexity:.4}, reference {wanted:.4}"
+            "{name}, {kv_dtype} KV: relative error {mean:.2e}, at worst {worst:.2e}; perplexity {perplexity:.4}, reference {wanted:.4}"
         );
         assert!(mean < limit, "{name}: relative error {mean}");
         assert!(

@@ -245,3 +245,43 @@ impl Doctor {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf::tiny::tiny_llama;
+
+    fn doctor() -> Doctor {
+        let args = Args {
+            model: String::new(),
+            threads: 2,
+            kv_cache_dtype: KvDtype::F16,
+            prompt: 90,
+        };
+        let file = Gguf::from_bytes(tiny_llama(1)).expect("a whole file");
+        Doctor::new(&args, file).expect("a supported model")
+    }
+
+    fn examine(doctor: &mut Doctor) -> usize {
+        doctor.chunks().expect("finite logits");
+        doctor.batches().expect("finite logits");
+        doctor.prefix().expect("finite logits");
+        doctor.machines().expect("finite logits");
+        doctor.failures
+    }
+
+    #[test]
+    fn every_way_gives_the_same_bits() {
+        assert_eq!(examine(&mut doctor()), 0);
+    }
+
+    #[test]
+    fn one_other_bit_is_found_in_every_way() {
+        let mut doctor = doctor();
+        doctor.expected[17] ^= 1;
+        let paths = Isa::ALL.into_iter().filter(|isa| isa.available()).count();
+        // Three chunk sizes, a preemption, strangers, a prefix, three numbers of threads, a block
+        // size, and every path.
+        assert_eq!(examine(&mut doctor), 10 + paths);
+    }
+}

@@ -114,3 +114,22 @@ pub(super) fn greedy(logits: &[f32]) -> TokenId {
     let better = |best: usize, id: usize| if logits[id] > logits[best] { id } else { best };
     (1..logits.len()).fold(0, better) as TokenId
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_id_wins_among_equals() {
+        assert_eq!(greedy(&[1.0, 3.0, 3.0, -1.0]), 1);
+        assert_eq!(greedy(&[0.0]), 0);
+    }
+
+    #[test]
+    fn tokens_are_in_the_vocabulary_and_depend_on_the_seed() {
+        let tokens = arbitrary_tokens(1, 500, 10);
+        assert!(tokens.iter().all(|token| *token < 10));
+        assert_eq!(tokens, arbitrary_tokens(1, 500, 10));
+        assert_ne!(tokens, arbitrary_tokens(2, 500, 10));
+    }
+}

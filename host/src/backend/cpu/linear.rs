@@ -118,7 +118,7 @@ impl Task<'_> {
 /// the hardware's own prefetching starts anew with every run of tiles. Measured: a single row passes
 /// over them faster than memory gives them, several rows have more time for each.
 const fn ahead(rows: usize) -> usize {
-    if rows == 1 { 2048 } else { 8192 }
+    if rows == 1 { 4096 } else { 8192 }
 }
 
 /// Asks for the `bytes` bytes that `R` rows will need after those at `p`.

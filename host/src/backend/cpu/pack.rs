@@ -187,6 +187,7 @@ impl PackedMatrix {
         Tile {
             quants: bytes.as_ptr(),
             scales: bytes[scales_offset(self.ggml_type, self.inputs)..].as_ptr(),
+            size,
         }
     }
 }
@@ -196,6 +197,8 @@ impl PackedMatrix {
 pub(super) struct Tile {
     pub(super) quants: *const u8,
     pub(super) scales: *const u8,
+    /// Bytes from a tile to the next.
+    pub(super) size: usize,
 }
 
 /// A buffer whose tiles several threads fill.

@@ -91,6 +91,9 @@ unsafe fn sums<S: Simd, Q: Quant, const R: usize>(
                 let quants = weights.quants.add(step * Q::STEP_BYTES);
                 if first_pass {
                     prefetch::<S, R>(quants, Q::STEP_BYTES);
+                    // The next tile's scales: a stream of its own, too short for the hardware.
+                    let scales = weights.scales.wrapping_add(step * scale_bytes::<Q>());
+                    S::prefetch(scales.wrapping_add(weights.size));
                 }
                 let bytes = unpack::<S, Q>(quants);
                 let (scale, min) = scales::<S, Q>(weights.scales, step);
@@ -131,19 +134,27 @@ unsafe fn step_dot<S: Simd, Q: Quant>(bytes: &[S::I; VECTORS], x: &Step) -> S::I
     }
 }
 
+/// Bytes of a step's scales in a tile.
+const fn scale_bytes<Q: Quant>() -> usize {
+    match (Q::E8M0, Q::MIN) {
+        (true, _) => WIDTH,
+        (_, true) => 4 * WIDTH,
+        _ => 2 * WIDTH,
+    }
+}
+
 /// The scales of a step, and its minimums where the format has them.
 #[inline(always)]
 unsafe fn scales<S: Simd, Q: Quant>(base: *const u8, step: usize) -> (S::F, S::F) {
     // SAFETY: the tile has scales for each of its steps.
     unsafe {
         if Q::E8M0 {
-            let bits = S::shl::<23>(S::load_u8(base.add(step * WIDTH)));
+            let bits = S::shl::<23>(S::load_u8(base.add(step * scale_bytes::<Q>())));
             let bits = S::max_int(bits, S::splat_int(0x0040_0000));
             let scale = S::mul(S::from_bits(bits), S::splat(0.5));
             return (scale, scale);
         }
-        let stride = if Q::MIN { 64 } else { 32 };
-        let p = base.add(step * stride).cast::<u16>();
+        let p = base.add(step * scale_bytes::<Q>()).cast::<u16>();
         let scale = S::load_f16(p);
         match Q::MIN {
             true => (scale, S::load_f16(p.add(WIDTH))),

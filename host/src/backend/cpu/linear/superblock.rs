@@ -101,6 +101,10 @@ unsafe fn sums<S: Simd, Q: Quant, const R: usize>(
                 let scales = weights.scales.add(block * scale_bytes::<Q>());
                 if first_pass {
                     prefetch::<S, R>(quants, STEPS * Q::STEP_BYTES);
+                    // The next tile's scales: a stream of its own, too short for the hardware.
+                    for offset in (0..scale_bytes::<Q>()).step_by(64) {
+                        S::prefetch(scales.wrapping_add(weights.size + offset));
+                    }
                 }
                 let x = activations.add(block * STEPS * stride);
                 let ints = block_dots::<S, Q, R>(quants, scales, x, stride);
