@@ -48,7 +48,7 @@ pub struct EngineArgs {
     )]
     pub preemption_policy: PreemptionPolicy,
     /// Steps by which each class below High counts as arrived later; 0 orders by class alone
-    #[arg(long, env = "LOCKSTEP_PRIORITY_AGING_STEPS", default_value_t = 0)]
+    #[arg(long, env = "LOCKSTEP_PRIORITY_AGING_STEPS", default_value_t = 5000)]
     pub priority_aging_steps: u32,
     /// Seeds the seeds of requests that bring none
     #[arg(long, env = "LOCKSTEP_SEED", default_value_t = 0)]

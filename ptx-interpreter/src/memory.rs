@@ -65,6 +65,47 @@ impl Memory {
         }
     }
 
+    /// Makes every buffer one that the following launches may only read.
+    pub fn forbid_writes(&mut self) {
+        for buffer in &mut self.buffers {
+            buffer.permission = Permission::Read;
+        }
+    }
+
+    /// Writes bytes into a buffer, from the host.
+    ///
+    /// # Errors
+    /// The buffer is shorter.
+    pub fn write_host(
+        &mut self,
+        pointer: Pointer,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<(), FaultKind> {
+        let (buffer, start) = self.find(pointer.0 + offset as u64, bytes.len())?;
+        buffer.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+        buffer.state[start..start + bytes.len()].fill(State::Written);
+        Ok(())
+    }
+
+    /// Copies bytes within a buffer, those that nothing wrote included.
+    ///
+    /// # Errors
+    /// A place is outside of the buffer.
+    pub fn copy_host(
+        &mut self,
+        pointer: Pointer,
+        from: usize,
+        to: usize,
+        length: usize,
+    ) -> Result<(), FaultKind> {
+        self.find(pointer.0 + from as u64, length)?;
+        let (buffer, to) = self.find(pointer.0 + to as u64, length)?;
+        buffer.bytes.copy_within(from..from + length, to);
+        buffer.state.copy_within(from..from + length, to);
+        Ok(())
+    }
+
     /// What a buffer holds; `None` for a byte that nothing has written.
     pub fn download(&self, pointer: Pointer) -> Vec<Option<u8>> {
         let index = (pointer.0 / SPACING) as usize;

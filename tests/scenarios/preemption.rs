@@ -1,6 +1,7 @@
 //! Preemption, thrash and live-lock.
 
 use lockstep::scheduler::{RejectReason, ReleaseCause, SchedulerConfig, Wait};
+use lockstep::simulation::SimulatedRequest;
 use policy_core::Need;
 use policy_core::RequestPriority::{High, Low, Normal};
 
@@ -267,26 +268,28 @@ fn a_structured_sequence_keeps_its_seat_but_not_its_blocks() {
 }
 
 #[test]
-fn of_two_that_share_all_their_blocks_both_give_way_for_what_both_hold() {
-    // Requests 1 and 2 have one prompt of two blocks, and share them; request 0 grows.
-    let mut twins = [of(Low, 2, 32, 40), of(Low, 5, 32, 40)];
-    for twin in &mut twins {
-        twin.family = 1;
-        twin.shared_tokens = 32;
-    }
+fn of_two_that_share_blocks_both_give_way_for_what_neither_frees_alone() {
+    // The twins share two blocks and have one each: of four, the first frees one, both free all.
+    let twin = |step| SimulatedRequest {
+        family: 1,
+        shared_tokens: 32,
+        ..of(Low, step, 40, 20)
+    };
     let limits = SchedulerConfig {
-        num_blocks: 9,
-        max_model_len: 144,
+        num_blocks: 4,
+        max_model_len: 64,
         enable_prefix_caching: true,
         ..config()
     };
-    let [first, second] = twins;
-    let run = run(limits, vec![of(High, 1, 40, 100), first, second]);
-    let victims = run.victims();
-    assert!(victims.contains(&1) && victims.contains(&2), "{victims:?}");
-    for number in 0..3 {
-        run.assert_answer(number);
-    }
+    let run = run(limits, vec![twin(1), twin(2), of(High, 5, 48, 5)]);
+    let preemptions = &run.plans[4].preemptions;
+    let seen: Vec<_> = preemptions
+        .iter()
+        .map(|p| (p.request, p.blocks_before, p.blocks_after))
+        .collect();
+    assert_eq!(seen, [(id(0), 0, 1), (id(1), 1, 4)]);
+    assert_eq!(run.admitted(2), 5);
+    (0..3).for_each(|number| run.assert_answer(number));
 }
 
 #[test]

@@ -72,6 +72,21 @@ fn requests_with_different_salts_share_nothing() {
 }
 
 #[test]
+fn a_block_is_found_only_behind_the_same_beginning() {
+    // A block of its own tokens, behind another beginning, and then at the beginning itself.
+    let block = |number: u32| number * 16..(number + 1) * 16;
+    let prompt = |blocks: [u32; 3]| -> Arc<[u32]> { blocks.into_iter().flat_map(block).collect() };
+    for (second, cached) in [([1, 2, 4], 32), ([9, 2, 3], 0), ([2, 3, 4], 0)] {
+        let mut load = vec![request(1, 48, 6), request(20, 48, 6)];
+        load[0].prompt = Some(prompt([1, 2, 3]));
+        load[1].prompt = Some(prompt(second));
+        let run = run(caching(), load);
+        assert_eq!(run.release(1).cached_tokens, cached, "{second:?}");
+        run.assert_answer(1);
+    }
+}
+
+#[test]
 fn without_the_flag_nothing_is_kept() {
     let run = run(config(), twins(20, 64));
     assert_eq!(run.release(1).cached_tokens, 0);

@@ -7,7 +7,7 @@ use lockstep::journal::{
     Header, JournalContent, JournalOptions, JournalSync, JournalWriter, ReplayReport, replay,
 };
 use lockstep::scheduler::SchedulerConfig;
-use lockstep::simulation::{Simulation, Workload, swarm};
+use lockstep::simulation::{SimulatedRequest, Simulation, Workload, swarm};
 
 fn record(path: &Path, content: JournalContent, seed: u64) -> u64 {
     let (config, workload) = swarm(seed, 40);
@@ -123,6 +123,60 @@ fn an_altered_byte_is_named_by_its_field() {
         let found = replay(&path).unwrap().difference.unwrap();
         assert_eq!(found.field, field, "{found}");
     }
+}
+
+/// A build that decides otherwise, played by other limits than the header says.
+#[test]
+fn another_decision_is_caught_at_the_first_step_that_differs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(&dir);
+    let load = |seed| {
+        (0..seed)
+            .map(|n| SimulatedRequest::new(1 + n / 3, 20, 90))
+            .collect()
+    };
+    let workload = Workload { requests: load(12) };
+    let said = SchedulerConfig {
+        num_blocks: 24,
+        max_model_len: 256,
+        ..SchedulerConfig::default()
+    };
+    let done = SchedulerConfig {
+        worn_after_preemptions: 1,
+        ..said.clone()
+    };
+    let plans = |config: &SchedulerConfig| {
+        let mut simulation = Simulation::new(config.clone(), workload.clone()).unwrap();
+        let mut plans = Vec::new();
+        while !simulation.is_done() {
+            simulation.step();
+            plans.push(simulation.plan.clone());
+        }
+        plans
+    };
+    let pairs = plans(&said).into_iter().zip(plans(&done)).zip(1..);
+    let differing = pairs.filter(|((a, b), _)| a != b).map(|(_, step)| step);
+    let first = differing.min().expect("the limits make a difference");
+
+    let options = JournalOptions {
+        path: path.clone(),
+        sync: JournalSync::None,
+        content: JournalContent::Tokens,
+    };
+    let header = Header::new(said, "", "portable-1");
+    let mut writer = JournalWriter::create(&options, header).unwrap();
+    let mut simulation = Simulation::new(done, workload.clone()).unwrap();
+    while !simulation.is_done() {
+        simulation.step();
+        writer
+            .append(&simulation.inputs, &simulation.plan, &simulation.scheduler)
+            .unwrap();
+    }
+    writer.close().unwrap();
+    let found = replay(&path).unwrap().difference.unwrap();
+    assert_eq!(found.step, first);
+    assert!(found.chained, "the chain is intact: it was written so");
+    assert!(found.field.starts_with("plan.preemptions[0]."), "{found}");
 }
 
 #[test]

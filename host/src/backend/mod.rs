@@ -4,6 +4,7 @@
 
 pub mod cpu;
 pub mod decode;
+pub mod device;
 pub mod exp;
 mod isa;
 pub mod reference;

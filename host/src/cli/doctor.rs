@@ -7,6 +7,7 @@ use super::CliError;
 use super::drive::{Driver, Stream, arbitrary_tokens};
 use crate::backend::Isa;
 use crate::batch::TokenId;
+use crate::clock;
 use crate::gguf::Gguf;
 use crate::model::{KvDtype, Model, ModelOptions, NUMERICS_VERSION};
 
@@ -45,7 +46,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
         path if path.is_file() => path,
         _ => crate::hub::resolve(&args.model)?,
     };
-    machine();
+    machine(args.threads);
     let mut doctor = Doctor::new(&args, Gguf::open(&path)?)?;
     doctor.chunks()?;
     doctor.batches()?;
@@ -63,7 +64,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     }
 }
 
-fn machine() {
+fn machine(threads: usize) {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let paths: Vec<&str> = Isa::ALL
         .into_iter()
@@ -72,11 +73,30 @@ fn machine() {
         .collect();
     println!("numerics:      {NUMERICS_VERSION}");
     println!("cores:         {cores}");
+    let read = bandwidth(threads);
+    println!("memory:        {read:.1} GB/s read by {threads} threads");
     println!(
         "vector paths:  {} (best: {})",
         paths.join(", "),
         Isa::best()
     );
+}
+
+/// What `threads` threads together read from memory, in GB/s: the best of three passes over 64 MiB
+/// each.
+fn bandwidth(threads: usize) -> f64 {
+    const WORDS: usize = 8 << 20;
+    let memory: Vec<Vec<u64>> = (0..threads).map(|i| vec![i as u64 + 1; WORDS]).collect();
+    let pass = || {
+        let begun = clock::now();
+        std::thread::scope(|scope| {
+            for words in &memory {
+                scope.spawn(|| std::hint::black_box(words.iter().fold(0, |sum, word| sum ^ word)));
+            }
+        });
+        (threads * WORDS * 8) as f64 / begun.elapsed().as_secs_f64() / 1e9
+    };
+    (0..3).map(|_| pass()).fold(0.0, f64::max)
 }
 
 fn bits(logits: &[f32]) -> Vec<u32> {

@@ -15,7 +15,7 @@ use crate::simulation::{
 /// The arguments of `lockstep simulate`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// What to run: `light`, `heavy`, `adversarial`, a journal, or a file of requests, one JSON
+    /// What to run: `light`, `heavy`, `adversarial`, `sustained`, a journal, or a file of requests, one JSON
     /// object a line (`{"step":1,"prompt_tokens":40,"output_tokens":20,"priority":"high"}`).
     #[arg(
         env = "LOCKSTEP_SIMULATE_LOAD",

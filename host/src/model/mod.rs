@@ -7,6 +7,7 @@ mod check;
 mod config;
 mod error;
 mod footprint;
+mod on_device;
 mod transformer;
 mod weights;
 
@@ -16,6 +17,7 @@ mod tests;
 pub use config::{ModelConfig, RopeScaling};
 pub use error::ModelError;
 pub use footprint::{Footprint, Item};
+pub use on_device::OnDevice;
 pub use transformer::Model;
 
 pub use crate::backend::Isa;

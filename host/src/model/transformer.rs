@@ -259,6 +259,11 @@ fn rope_tables(
     options: &ModelOptions,
     factors: Option<&[f32]>,
 ) -> RopeTables {
+    RopeTables::new(positions(config, options), &frequencies(config, factors))
+}
+
+/// By how much each pair of a head turns from one position to the next.
+pub(super) fn frequencies(config: &ModelConfig, factors: Option<&[f32]>) -> Vec<f64> {
     let (base, pairs) = (f64::from(config.rope_base), config.head_dim / 2);
     let squeeze = match config.rope_scaling {
         RopeScaling::None => 1.0,
@@ -268,8 +273,7 @@ fn rope_tables(
         let factor = factors.map_or(1.0, |factors| f64::from(factors[i]));
         libm::pow(base, -(i as f64) / pairs as f64) / (squeeze * factor)
     };
-    let frequencies: Vec<f64> = (0..pairs).map(frequency).collect();
-    RopeTables::new(positions(config, options), &frequencies)
+    (0..pairs).map(frequency).collect()
 }
 
 impl Forward for Model {

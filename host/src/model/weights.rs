@@ -1,7 +1,10 @@
 //! The weights: which tensors a Llama model has, checked, and then packed.
 
+use std::sync::Arc;
+
 use super::{ModelConfig, ModelError};
 use crate::backend::cpu::activations::Form;
+use crate::backend::cpu::memory::Arena;
 use crate::backend::cpu::pack::PackedMatrix;
 use crate::backend::cpu::pool::Pool;
 use crate::backend::decode;
@@ -239,10 +242,12 @@ impl Weights {
         shapes: &Shapes<'_>,
         pool: &mut Pool,
     ) -> Result<Self, ModelError> {
+        let arena = Arena::new(shapes.packed_bytes()).map_err(no_memory)?;
+        let mut pack = |matrix: &Matrix<'_>| pack(file, matrix, &arena, pool);
         let mut layers = Vec::new();
         for (matrices, norms) in &shapes.layers {
             let [attention_norm, feed_forward_norm] = norms.map(|norm| floats(file, norm));
-            let mut pack = |i: usize| pack(file, &matrices[i], pool);
+            let mut pack = |i: usize| pack(&matrices[i]);
             layers.push(Layer {
                 attention_norm,
                 query: pack(0)?,
@@ -258,8 +263,8 @@ impl Weights {
         let output = shapes.output.as_ref();
         Ok(Self {
             layers,
-            embedding: pack(file, &shapes.embedding, pool)?,
-            output: output.map(|matrix| pack(file, matrix, pool)).transpose()?,
+            embedding: pack(&shapes.embedding)?,
+            output: output.map(pack).transpose()?,
             output_norm: floats(file, shapes.output_norm),
             rope_factors: shapes.rope_factors.map(|tensor| floats(file, tensor)),
         })
@@ -271,15 +276,23 @@ impl Weights {
     }
 }
 
-fn pack(file: &Gguf, matrix: &Matrix<'_>, pool: &mut Pool) -> Result<PackedMatrix, ModelError> {
+fn pack(
+    file: &Gguf,
+    matrix: &Matrix<'_>,
+    arena: &Arc<Arena>,
+    pool: &mut Pool,
+) -> Result<PackedMatrix, ModelError> {
     let bytes = file.tensor_data(matrix.tensor);
+    let (outputs, inputs) = (matrix.outputs, matrix.inputs);
     let ggml_type = matrix.tensor.ggml_type();
-    PackedMatrix::pack(ggml_type, matrix.outputs, matrix.inputs, bytes, pool).map_err(|source| {
-        ModelError::System {
-            what: "memory for the weights",
-            source,
-        }
-    })
+    PackedMatrix::pack_into(arena, ggml_type, outputs, inputs, bytes, pool).map_err(no_memory)
+}
+
+fn no_memory(source: std::io::Error) -> ModelError {
+    ModelError::System {
+        what: "memory for the weights",
+        source,
+    }
 }
 
 fn floats(file: &Gguf, tensor: &TensorInfo) -> Vec<f32> {

@@ -48,7 +48,7 @@ impl Default for SchedulerConfig {
             num_blocks: 1024,
             enable_prefix_caching: true,
             preemption_policy: PreemptionPolicy::LongestFirst,
-            priority_aging_steps: 0,
+            priority_aging_steps: 5000,
             seat_lease_steps: 8,
             worn_after_preemptions: 3,
             admission_headroom_blocks: 1,

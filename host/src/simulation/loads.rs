@@ -1,4 +1,4 @@
-//! Three loads to compare configurations by: light, heavy and adversarial.
+//! Loads to compare configurations by: light, heavy, adversarial and sustained.
 
 use policy_core::RequestPriority::{self, High, Low, Normal};
 
@@ -7,7 +7,7 @@ use super::workload::{SimulatedRequest, Workload};
 use crate::scheduler::SchedulerConfig;
 
 /// The names of the built-in loads.
-pub const LOADS: [&str; 3] = ["light", "heavy", "adversarial"];
+pub const LOADS: [&str; 4] = ["light", "heavy", "adversarial", "sustained"];
 
 /// A built-in load and the limits that make it what its name says; `None` for another name.
 ///
@@ -15,11 +15,13 @@ pub const LOADS: [&str; 3] = ["light", "heavy", "adversarial"];
 /// - `heavy`: half as many again as can be served, of all classes, on few blocks.
 /// - `adversarial`: Lows of one length in lockstep, all tied; Highs that keep displacing them;
 ///   long prompts with shared beginnings; Normals whose blocks run out together.
+/// - `sustained`: for 20,000 steps, as many Highs as there are seats for, and a few Lows that wait.
 pub fn load(name: &str) -> Option<(SchedulerConfig, Workload)> {
     let (config, requests) = match name {
         "light" => (limits(32, 512), mixed(1, 400, 12)),
         "heavy" => (limits(16, 96), mixed(2, 600, 5)),
         "adversarial" => (limits(16, 96), adversarial()),
+        "sustained" => (limits(4, 96), sustained()),
         _ => return None,
     };
     Some((config, Workload { requests }))
@@ -79,6 +81,16 @@ fn adversarial() -> Vec<SimulatedRequest> {
     add(6, 150, 200, 900, 20, Low);
     add(4, 300, 250, 800, 20, High);
     // Arrival is in the order of steps; the sort is stable, so that equal steps keep this order.
+    requests.sort_by_key(|request| request.step);
+    requests
+}
+
+fn sustained() -> Vec<SimulatedRequest> {
+    let of = |step, class| SimulatedRequest::new(step, 5, 20).priority(class);
+    let lows = (0..10).map(|_| of(1, Low));
+    let highs = (0..4000).map(|n| of(1 + n * 5, High));
+    let mut requests: Vec<_> = lows.chain(highs).collect();
+    // The sort is stable: the Lows come before the first High.
     requests.sort_by_key(|request| request.step);
     requests
 }

@@ -242,7 +242,8 @@ fn check_waits(
                     && other.released.is_none_or(|(step, _)| step >= arrived)
             })
             .count() as u64;
-        let bound = overtaken + (ahead + u64::from(config.max_num_seqs)) * longest;
+        let turns = u64::from(config.max_num_seqs) + 1;
+        let bound = overtaken + (ahead + 1) * turns * longest;
         if admitted - arrived > bound {
             let waited = admitted - arrived;
             let what =

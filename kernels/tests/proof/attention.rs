@@ -1,11 +1,13 @@
 //! Cases of the KV cache and of attention: shuffled block tables, stale memory full of NaN,
 //! windows, grouped heads, several splits.
 
+use half::f16;
+use lockstep::backend::reference::{self, Partial, SPLIT};
 use lockstep_kernels::Shape;
 
 use crate::case::{Case, Expected, Value, in_f32, in_u32, noted, out_f32, written};
 use crate::random::Random;
-use crate::reference::{self, SPLIT, f32_to_half, half_to_f32};
+use crate::reference::split;
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut out = Vec::new();
@@ -41,7 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
 /// A cache's element as bytes.
 fn element(is_half: bool, x: f32) -> Vec<u8> {
     if is_half {
-        f32_to_half(x).to_le_bytes().to_vec()
+        f16::from_f32(x).to_le_bytes().to_vec()
     } else {
         x.to_le_bytes().to_vec()
     }
@@ -50,7 +52,7 @@ fn element(is_half: bool, x: f32) -> Vec<u8> {
 /// The same, back as a float.
 fn rounded(is_half: bool, x: f32) -> f32 {
     if is_half {
-        half_to_f32(f32_to_half(x))
+        f16::from_f32(x).to_f32()
     } else {
         x
     }
@@ -267,7 +269,7 @@ impl Attention {
     }
 
     /// The splits of one head of one row; `None` where nothing is unmasked.
-    fn partials(&self, row: usize, head: usize) -> Vec<Option<reference::Partial>> {
+    fn partials(&self, row: usize, head: usize) -> Vec<Option<Partial>> {
         let (positions, heads, kv_heads, dim, _, window) = self.setting;
         let length = positions[row] as usize + 1;
         let lowest = if window == 0 {
@@ -277,20 +279,24 @@ impl Attention {
         };
         let kv_head = head / (heads / kv_heads);
         let at = (row * heads + head) * dim;
-        let split = |start: usize| {
+        let part = |start: usize| {
             let (first, end) = (start.max(lowest), length.min(start + SPLIT));
             (first < end).then(|| {
-                reference::split(
+                let of = |list: &[f32], position| {
+                    let place = self.place(row, position, kv_head, 0);
+                    list[place..place + dim].to_vec()
+                };
+                split(
                     &self.q[at..at + dim],
                     (first, end),
-                    |position, c| self.keys[self.place(row, position, kv_head, c)],
-                    |position, c| self.values[self.place(row, position, kv_head, c)],
+                    |position| of(&self.keys, position),
+                    |position| of(&self.values, position),
                     self.scale,
                 )
             })
         };
         (0..self.shape().splits() as usize)
-            .map(|s| split(s * SPLIT))
+            .map(|s| part(s * SPLIT))
             .collect()
     }
 
@@ -301,7 +307,12 @@ impl Attention {
         for row in 0..positions.len() {
             for head in 0..heads {
                 for partial in self.partials(row, head) {
-                    let Some((greatest, sum, weighted)) = partial else {
+                    let Some(Partial {
+                        m: greatest,
+                        l: sum,
+                        o: weighted,
+                    }) = partial
+                    else {
                         m.extend([None; 4]);
                         l.extend([None; 4]);
                         o.extend(vec![None; 4 * dim]);
@@ -314,6 +325,26 @@ impl Attention {
             }
         }
         (m, l, o)
+    }
+
+    /// The splits' merged result against the reference's own, which knows no window.
+    fn check_against_reference(&self, row: usize, head: usize, found: &[f32]) {
+        let (positions, heads, kv_heads, dim, _, window) = self.setting;
+        if window != 0 {
+            return;
+        }
+        let cached = |list: &[f32]| -> Vec<Vec<f32>> {
+            let place = |position| self.place(row, position, head / (heads / kv_heads), 0);
+            let positions = 0..=positions[row] as usize;
+            positions
+                .map(|p| list[place(p)..place(p) + dim].to_vec())
+                .collect()
+        };
+        let q = &self.q[(row * heads + head) * dim..][..dim];
+        let (keys, values) = (cached(&self.keys), cached(&self.values));
+        let expected = reference::attention(q, &keys, &values, self.scale);
+        let bits = |list: &[f32]| list.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(found), bits(&expected), "row {row}, head {head}");
     }
 
     fn split_case(&self) -> Case {
@@ -356,10 +387,11 @@ impl Attention {
         for row in 0..positions.len() {
             for head in 0..heads {
                 let partials = self.partials(row, head).into_iter().flatten();
-                let (_, l, o) = partials
-                    .reduce(reference::merge)
-                    .expect("a position is unmasked");
-                expected.extend(o.iter().map(|o| o / l));
+                let merged = partials.reduce(|merged, next| merged.merge(&next));
+                let Partial { l, o, .. } = merged.expect("a position is unmasked");
+                let divided: Vec<f32> = o.iter().map(|o| o / l).collect();
+                self.check_against_reference(row, head, &divided);
+                expected.extend(divided);
             }
         }
         // What no split wrote is stale: NaN.
@@ -389,11 +421,15 @@ impl Attention {
 fn merge_at_the_limit() -> Case {
     let (m, l) = ([0.0, -87.33, -87.33, 0.0], [1.0; 4]);
     let o = [vec![0.0; 16], vec![1e30; 32], vec![0.0; 16]].concat();
-    let partial = |part: usize| (m[part], l[part], o[part * 16..part * 16 + 16].to_vec());
+    let partial = |part: usize| Partial {
+        m: m[part],
+        l: l[part],
+        o: o[part * 16..part * 16 + 16].to_vec(),
+    };
     let expected: Vec<f32> = [0, 2]
         .into_iter()
-        .map(|part| reference::merge(partial(part), partial(part + 1)))
-        .flat_map(|(_, l, o)| o.into_iter().map(move |o| o / l))
+        .map(|part| partial(part).merge(&partial(part + 1)))
+        .flat_map(|Partial { l, o, .. }| o.into_iter().map(move |o| o / l))
         .collect();
     let values = vec![
         in_f32(&m),

@@ -4,7 +4,9 @@ use crate::case::{
     Case, Value, bytes_of_f32, bytes_of_u32, in_f32, in_u32, noted, out_f32, written,
 };
 use crate::random::Random;
-use crate::reference;
+use crate::reference::{quantised, rope as rotate};
+use lockstep::backend::exp::silu;
+use lockstep::backend::reference;
 use lockstep_kernels::Shape;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -54,21 +56,6 @@ fn rms_norm(n: usize, rows: usize) -> Case {
         Value::F32(epsilon),
     ];
     Case::new("rms_norm", format!("{rows} rows of {n}"), shape, values)
-}
-
-/// Quantised activations: integers, scales, and the sums that the kernels of this block length
-/// want.
-pub(crate) fn quantised(x: &[f32], block: usize) -> (Vec<u8>, Vec<f32>, Vec<u32>) {
-    let (mut q, mut d) = (Vec::new(), Vec::new());
-    for x in x.chunks(block) {
-        let (scale, integers) = reference::quantise(x);
-        d.push(scale);
-        q.extend(integers);
-    }
-    let each = if block == 256 { 16 } else { 32 };
-    let sum = |q: &[i8]| q.iter().map(|q| i32::from(*q)).sum::<i32>() as u32;
-    let sums = q.chunks(each).map(sum).collect();
-    (q.into_iter().map(|q| q as u8).collect(), d, sums)
 }
 
 fn quantise(block: usize, blocks: usize) -> Case {
@@ -138,7 +125,7 @@ fn pairs(n: usize) -> [Case; 2] {
     };
     [
         case("add", |a, b| a + b),
-        case("silu_mul", |gate, up| reference::silu(gate) * up),
+        case("silu_mul", |gate, up| silu(gate) * up),
     ]
 }
 
@@ -156,7 +143,7 @@ fn rope(heads: usize, dim: usize, stride: usize, offset: usize) -> Case {
     for (row, position) in expected.chunks_mut(heads * dim).zip(positions) {
         let table = position as usize * half..(position as usize + 1) * half;
         for head in row.chunks_mut(dim) {
-            reference::rope(
+            rotate(
                 head,
                 &cosines[table.clone()],
                 &sines[table.clone()],

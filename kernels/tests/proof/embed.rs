@@ -19,19 +19,14 @@ pub(crate) fn cases() -> Vec<Case> {
 fn case(format: Format, inputs: usize) -> Case {
     let tokens = [33, 0, 15, 16, 33];
     let weights = Weights::random(format, 34, inputs, inputs as u64);
-    let row = |token: &u32| {
-        let token = *token as usize;
-        (0..inputs)
-            .map(|k| weights.element(token, k))
-            .collect::<Vec<_>>()
-    };
+    let row = |token: &u32| weights.row(*token as usize);
     let expected: Vec<f32> = tokens.iter().flat_map(row).collect();
     let shape = Shape {
         rows: tokens.len() as u32,
         ..Shape::default()
     };
     let values = vec![
-        Value::In(weights.packed()),
+        Value::In(weights.packed(format)),
         in_u32(&tokens),
         out_f32(&expected),
         Value::U32(inputs as u32),

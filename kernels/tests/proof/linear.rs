@@ -4,8 +4,8 @@
 use lockstep_kernels::{Format, Shape};
 
 use crate::case::{Case, Value, in_f32, in_u32, out_f32};
-use crate::elementwise::quantised;
 use crate::random::Random;
+use crate::reference::quantised;
 use crate::weights::Weights;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -52,15 +52,8 @@ fn case(format: Format, at_once: u32, outputs: usize, inputs: usize, rows: usize
         let tail = inputs.saturating_sub(32);
         row[tail..].fill_with(|| random.float());
     }
-    let expected: Vec<f32> = x
-        .chunks(inputs)
-        .flat_map(|x| {
-            (0..outputs)
-                .map(|row| weights.dot(row, x))
-                .collect::<Vec<_>>()
-        })
-        .collect();
-    let mut values = vec![Value::In(weights.packed())];
+    let expected: Vec<f32> = x.chunks(inputs).flat_map(|x| weights.times(x)).collect();
+    let mut values = vec![Value::In(weights.packed(format))];
     if format.block_len() == 1 {
         values.push(in_f32(&x));
     } else {

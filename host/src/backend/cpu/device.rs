@@ -4,285 +4,29 @@
 //! changes no bit.
 
 use std::io;
-use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::activations::{Activations, Form};
-use super::attention::{self, Item, ROWS, Scratch};
+use super::attention::Scratch;
 use super::kv::KvPool;
 use super::linear::{Output, linear};
-use super::memory::Floats;
 use super::pack::PackedMatrix;
 use super::pool::Pool;
 use super::rows;
 use crate::backend::Isa;
-use crate::backend::reference::SPLIT;
+
+mod attend;
+mod buffers;
+
+pub use attend::{AttentionShape, Piece, Places, partial_floats};
+pub use buffers::{Flags, RopeTables, Rows};
+
+use attend::Partials;
 
 /// Outputs of a tile.
 const TILE: usize = 16;
 /// Up to so many rows, row-wise work is done at once instead of being shared.
 const FEW_ROWS: usize = 2;
-
-/// Rows of f32, all of one width.
-#[derive(Debug)]
-pub struct Rows {
-    floats: Floats,
-    width: usize,
-}
-
-impl Rows {
-    /// Room for so many rows.
-    ///
-    /// # Errors
-    /// The system has no address space for them.
-    pub fn new(rows: usize, width: usize) -> io::Result<Self> {
-        let size = rows.checked_mul(width).ok_or(io::ErrorKind::OutOfMemory)?;
-        let floats = Floats::zeroed(size)?;
-        Ok(Self { floats, width })
-    }
-
-    /// # Safety
-    /// Nobody writes the row meanwhile.
-    unsafe fn row(&self, row: usize) -> &[f32] {
-        // SAFETY: as the caller says.
-        unsafe { self.floats.part(row * self.width, self.width) }
-    }
-
-    /// # Safety
-    /// Nobody else touches this part meanwhile.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "several threads write disjoint parts of one buffer"
-    )]
-    unsafe fn part(&self, row: usize, range: Range<usize>) -> &mut [f32] {
-        assert!(range.end <= self.width);
-        // SAFETY: as the caller says.
-        unsafe {
-            self.floats
-                .part_mut(row * self.width + range.start, range.len())
-        }
-    }
-
-    fn output(&self, rows: usize, first: usize) -> Output {
-        assert!(rows * self.width <= self.floats.len() && first <= self.width);
-        Output {
-            // SAFETY: within the buffer.
-            base: unsafe { self.floats.as_ptr().add(first) },
-            stride: self.width,
-        }
-    }
-}
-
-/// Rows that met a value that is not finite.
-#[derive(Debug)]
-pub struct Flags(Vec<AtomicBool>);
-
-impl Flags {
-    /// None of so many rows.
-    pub fn new(rows: usize) -> Self {
-        Self((0..rows).map(|_| AtomicBool::new(false)).collect())
-    }
-
-    /// Takes back all.
-    pub fn clear(&mut self) {
-        self.0.fill_with(|| AtomicBool::new(false));
-    }
-
-    /// Whether a row of a range is flagged.
-    pub fn any(&self, rows: Range<usize>) -> bool {
-        self.0[rows].iter().any(|flag| flag.load(Ordering::Relaxed))
-    }
-
-    fn note(&self, row: usize, finite: bool) {
-        if !finite {
-            self.0[row].store(true, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Cosines and sines: for every position a head's worth.
-#[derive(Debug)]
-pub struct RopeTables {
-    cos: Vec<f32>,
-    sin: Vec<f32>,
-    head_dim: usize,
-}
-
-impl RopeTables {
-    /// Tables for `positions` positions: pair `i` turns by `position * frequencies[i]`, computed in
-    /// f64.
-    pub fn new(positions: usize, frequencies: &[f64]) -> Self {
-        let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f64 * f));
-        let (mut cos, mut sin) = (Vec::new(), Vec::new());
-        for angle in angles {
-            let (c, s) = (libm::cos(angle) as f32, libm::sin(angle) as f32);
-            cos.extend([c, c]);
-            sin.extend([-s, s]);
-        }
-        let head_dim = 2 * frequencies.len();
-        Self { cos, sin, head_dim }
-    }
-
-    fn part(&self, position: usize, dims: Range<usize>) -> (&[f32], &[f32]) {
-        let base = position * self.head_dim;
-        let range = base + dims.start..base + dims.end;
-        (&self.cos[range.clone()], &self.sin[range])
-    }
-}
-
-/// The rows of a batch, as attention needs them.
-#[derive(Clone, Copy, Debug)]
-pub struct Places<'a> {
-    /// Each row's position.
-    pub positions: &'a [u32],
-    /// Each row's slot in the pool.
-    pub slots: &'a [u32],
-    /// All block tables.
-    pub block_tables: &'a [u32],
-    /// The pieces that attention is parted into.
-    pub pieces: &'a [Piece],
-}
-
-/// Rows of one sequence that attend together.
-#[derive(Clone, Debug)]
-pub struct Piece {
-    first_row: usize,
-    rows: usize,
-    position: usize,
-    table: Range<usize>,
-}
-
-impl Piece {
-    /// How many splits its rows see.
-    fn splits(&self) -> usize {
-        (self.position + self.rows).div_ceil(SPLIT)
-    }
-
-    /// Appends the pieces of a sequence's rows, cut so that none crosses a split.
-    pub fn cut(
-        pieces: &mut Vec<Self>,
-        first_row: usize,
-        rows: usize,
-        position: usize,
-        table: Range<usize>,
-    ) {
-        let mut done = 0;
-        while done < rows {
-            let position = position + done;
-            let rows = ROWS.min(rows - done).min(SPLIT - position % SPLIT);
-            pieces.push(Self {
-                first_row: first_row + done,
-                rows,
-                position,
-                table: table.clone(),
-            });
-            done += rows;
-        }
-    }
-}
-
-/// The shape of attention.
-#[derive(Clone, Copy, Debug)]
-pub struct AttentionShape {
-    /// Query heads that share a head of keys.
-    pub group: usize,
-    /// Heads of keys.
-    pub kv_heads: usize,
-    /// Elements of a head.
-    pub head_dim: usize,
-    /// What scores are multiplied with.
-    pub scale: f32,
-}
-
-/// The items of a round of attention.
-struct AttentionWork<'a> {
-    isa: Isa,
-    shape: &'a AttentionShape,
-    layer: usize,
-    places: &'a Places<'a>,
-    queries: &'a Rows,
-    out: &'a Rows,
-}
-
-impl AttentionWork<'_> {
-    /// Long pieces stand last: taken first, they leave the threads nothing to wait for.
-    fn piece(&self, index: usize) -> &Piece {
-        let pieces = self.places.pieces;
-        &pieces[pieces.len() - 1 - index / self.shape.kv_heads]
-    }
-
-    /// An item whose rows are within the buffers.
-    fn item(&self, index: usize) -> Item<'_> {
-        let (piece, shape) = (self.piece(index), self.shape);
-        let kv_head = index % shape.kv_heads;
-        let width = shape.group * shape.head_dim;
-        let first = kv_head * width;
-        let place = |rows: &Rows| {
-            let end = (piece.first_row + piece.rows) * rows.width;
-            assert!(first + width <= rows.width && end <= rows.floats.len());
-            // SAFETY: the rows are within the buffer.
-            unsafe {
-                let base = rows.floats.as_ptr();
-                base.add(piece.first_row * rows.width + first)
-            }
-        };
-        Item {
-            layer: self.layer,
-            kv_head,
-            blocks: &self.places.block_tables[piece.table.clone()],
-            position: piece.position,
-            queries: place(self.queries),
-            out: place(self.out),
-            query_stride: self.queries.width,
-            out_stride: self.out.width,
-            rows: piece.rows,
-            group: shape.group,
-            scale: shape.scale,
-        }
-    }
-}
-
-/// Room for what splits give before they are merged.
-#[derive(Debug)]
-struct Partials {
-    floats: Floats,
-    items: usize,
-    splits: usize,
-    /// Elements of one partial.
-    len: usize,
-}
-
-impl Partials {
-    fn new(items: usize, splits: usize, len: usize) -> io::Result<Self> {
-        let floats = Floats::zeroed(items * splits * len)?;
-        Ok(Self {
-            floats,
-            items,
-            splits,
-            len,
-        })
-    }
-
-    fn at(&self, item: usize, split: usize) -> *mut f32 {
-        assert!(item < self.items && split < self.splits);
-        // SAFETY: within the buffer.
-        unsafe {
-            self.floats
-                .as_ptr()
-                .add((item * self.splits + split) * self.len)
-        }
-    }
-}
-
-/// f32 elements that a CPU keeps for partial results of attention.
-pub const fn partial_floats(threads: usize, positions: usize, shape: &AttentionShape) -> usize {
-    let len = attention::partial_len(ROWS * shape.group, shape.head_dim);
-    SPLIT_ITEMS * threads * positions.div_ceil(SPLIT) * len
-}
-
-/// Items a thread up to which attention is parted into splits as well.
-const SPLIT_ITEMS: usize = 4;
 
 /// The CPU: an instruction set and threads.
 #[derive(Debug)]
@@ -308,14 +52,13 @@ impl Cpu {
         shape: &AttentionShape,
     ) -> io::Result<Self> {
         assert!(isa.available());
-        let len = attention::partial_len(ROWS * shape.group, shape.head_dim);
-        let splits = positions.div_ceil(SPLIT);
+
         let scratch = || Mutex::new(Scratch::new(shape.group, shape.head_dim));
         Ok(Self {
             isa,
             pool: Pool::new(threads)?,
             scratch: (0..threads.max(1)).map(|_| scratch()).collect(),
-            partials: Partials::new(SPLIT_ITEMS * threads, splits, len)?,
+            partials: Partials::new(threads, positions, shape)?,
         })
     }
 
@@ -450,78 +193,14 @@ impl Cpu {
                             let (cos, sin) = tables.part(position, dim..dim + TILE);
                             rows::rope(isa, x, cos, sin);
                         }
-                        let slot = places.slots[row] as usize;
-                        flags.note(
-                            row,
-                            match part {
-                                0 => true,
-                                1 => kv.store_key(layer, slot, head, dim, x),
-                                _ => kv.store_value(layer, slot, head, dim, x),
-                            },
-                        );
+                        let (slot, x) = (places.slots[row] as usize, x.as_array());
+                        let finite = match (part, x) {
+                            (1, Some(x)) => kv.store_key(isa, layer, slot, head, dim, x),
+                            (2, Some(x)) => kv.store_value(isa, layer, slot, head, dim, x),
+                            _ => true,
+                        };
+                        flags.note(row, finite);
                     }
-                }
-            }
-        });
-    }
-
-    /// Attention of every row's queries over the pool.
-    pub fn attend(
-        &mut self,
-        shape: &AttentionShape,
-        layer: usize,
-        places: &Places<'_>,
-        queries: &Rows,
-        kv: &KvPool,
-        out: &mut Rows,
-    ) {
-        let work = AttentionWork {
-            isa: self.isa,
-            shape,
-            layer,
-            places,
-            queries,
-            out,
-        };
-        let items = places.pieces.len() * shape.kv_heads;
-        let splits = places.pieces.iter().map(Piece::splits).max().unwrap_or(0);
-        let scratch = &self.scratch;
-        let locked = |thread: usize| {
-            scratch[thread]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
-        if splits < 2 || items > self.partials.items || splits > self.partials.splits {
-            return self.pool.share(items, 1, &|thread, range| {
-                let scratch = &mut *locked(thread);
-                for index in range {
-                    // SAFETY: each item is worked once; the rest is as `item` says.
-                    unsafe { attention::attend(work.isa, kv, work.item(index), scratch) };
-                }
-            });
-        }
-        // Too few items to keep the threads busy: splits are parted as well, and merged after.
-        let partials = &self.partials;
-        self.pool.share(items * splits, 1, &|thread, range| {
-            let scratch = &mut *locked(thread);
-            for (index, split) in range.map(|i| (i / splits, i % splits)) {
-                let item = work.item(index);
-                if split < work.piece(index).splits() {
-                    let partial = partials.at(index, split);
-                    // SAFETY: each split of each item is worked once.
-                    unsafe {
-                        attention::attend_split(work.isa, kv, item, scratch, split, partial);
-                    }
-                }
-            }
-        });
-        self.pool.share(items, 1, &|thread, range| {
-            let scratch = &mut *locked(thread);
-            for index in range {
-                let (item, partial) = (work.item(index), partials.at(index, 0));
-                // SAFETY: each item is worked once; its partials were written in the last round.
-                unsafe {
-                    attention::merge_splits(work.isa, kv, item, scratch, partial, partials.len);
                 }
             }
         });

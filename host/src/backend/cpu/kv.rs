@@ -9,7 +9,9 @@ use std::ops::Range;
 use half::f16;
 
 use super::memory::Bytes;
-use super::simd::Simd;
+use super::rows;
+use super::simd::{Simd, WIDTH};
+use crate::backend::Isa;
 
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,79 +164,96 @@ impl KvPool {
         unsafe { self.base.add(first + offset) }
     }
 
-    /// Stores elements `dim..` of the key of one head at a slot; whether all are finite as stored.
+    /// Stores elements `dim..dim + 16` of the key of one head at a slot; whether all are finite as stored.
     ///
     /// # Safety
-    /// No other thread accesses these elements meanwhile.
+    /// The machine has `isa`; no other thread accesses these elements meanwhile.
     ///
     /// # Panics
     /// If there is no such place.
     pub unsafe fn store_key(
         &self,
+        isa: Isa,
         layer: usize,
         slot: usize,
         head: usize,
         dim: usize,
-        x: &[f32],
+        x: &[f32; WIDTH],
     ) -> bool {
         let size = self.shape.block_size;
-        assert!(dim + x.len() <= self.shape.head_dim);
+        assert!(dim + WIDTH <= self.shape.head_dim);
         let base = self.place(layer, slot / size, 0, head);
         let first = dim * size + slot % size;
         // SAFETY: the place and the dimensions were checked; nobody else is there.
         unsafe {
             match self.shape.dtype {
-                KvDtype::F16 => store::<f16>(base, first, size, x),
-                KvDtype::F32 => store::<f32>(base, first, size, x),
+                KvDtype::F16 => store_f16(isa, base.cast(), first, size, x),
+                KvDtype::F32 => store_f32(base.cast(), first, size, x),
             }
         }
     }
 
-    /// Stores elements `dim..` of the value of one head at a slot; whether all are finite as stored.
+    /// Stores elements `dim..dim + 16` of the value of one head at a slot; whether all are finite as stored.
     ///
     /// # Safety
-    /// No other thread accesses these elements meanwhile.
+    /// The machine has `isa`; no other thread accesses these elements meanwhile.
     ///
     /// # Panics
     /// If there is no such place.
     pub unsafe fn store_value(
         &self,
+        isa: Isa,
         layer: usize,
         slot: usize,
         head: usize,
         dim: usize,
-        x: &[f32],
+        x: &[f32; WIDTH],
     ) -> bool {
         let size = self.shape.block_size;
-        assert!(dim + x.len() <= self.shape.head_dim);
+        assert!(dim + WIDTH <= self.shape.head_dim);
         let base = self.place(layer, slot / size, 1, head);
         let first = slot % size * self.shape.head_dim + dim;
         // SAFETY: the place and the dimensions were checked; nobody else is there.
         unsafe {
             match self.shape.dtype {
-                KvDtype::F16 => store::<f16>(base, first, 1, x),
-                KvDtype::F32 => store::<f32>(base, first, 1, x),
+                KvDtype::F16 => store_f16(isa, base.cast(), first, 1, x),
+                KvDtype::F32 => store_f32(base.cast(), first, 1, x),
             }
         }
     }
 }
 
 /// Stores elements `stride` apart.
-unsafe fn store<E: KvElement>(base: *mut u8, first: usize, stride: usize, x: &[f32]) -> bool {
-    let mut finite = true;
-    for (i, x) in x.iter().enumerate() {
-        let (element, is_finite) = E::from_f32(*x);
-        finite &= is_finite;
+unsafe fn store_f16(
+    isa: Isa,
+    base: *mut u16,
+    first: usize,
+    stride: usize,
+    x: &[f32; WIDTH],
+) -> bool {
+    // SAFETY: the machine has `isa`.
+    let halves = unsafe { rows::to_f16(isa, x) };
+    for (i, half) in halves.iter().enumerate() {
         // SAFETY: the caller checked the place.
-        unsafe { *base.cast::<E>().add(first + i * stride) = element };
+        unsafe { *base.add(first + i * stride) = *half };
     }
-    finite
+    // An exponent of all ones, in any lane; no early end, so that lanes are looked at together.
+    halves
+        .iter()
+        .fold(true, |finite, half| finite & (half & 0x7c00 != 0x7c00))
+}
+
+/// Stores elements `stride` apart.
+unsafe fn store_f32(base: *mut f32, first: usize, stride: usize, x: &[f32; WIDTH]) -> bool {
+    for (i, x) in x.iter().enumerate() {
+        // SAFETY: the caller checked the place.
+        unsafe { *base.add(first + i * stride) = *x };
+    }
+    x.iter().all(|x| x.is_finite())
 }
 
 /// An element of the pool.
 pub(super) trait KvElement: Copy {
-    /// Converts, and says whether the result is finite.
-    fn from_f32(x: f32) -> (Self, bool);
     /// Loads sixteen, exactly.
     ///
     /// # Safety
@@ -243,11 +262,6 @@ pub(super) trait KvElement: Copy {
 }
 
 impl KvElement for f16 {
-    fn from_f32(x: f32) -> (Self, bool) {
-        let element = Self::from_f32(x);
-        (element, element.is_finite())
-    }
-
     #[inline(always)]
     unsafe fn load<S: Simd>(p: *const Self) -> S::F {
         // SAFETY: as the caller says; f16 is a u16 of bits.
@@ -256,10 +270,6 @@ impl KvElement for f16 {
 }
 
 impl KvElement for f32 {
-    fn from_f32(x: f32) -> (Self, bool) {
-        (x, x.is_finite())
-    }
-
     #[inline(always)]
     unsafe fn load<S: Simd>(p: *const Self) -> S::F {
         // SAFETY: as the caller says.

@@ -2,6 +2,8 @@
 //! system gives them.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::MmapMut;
 
@@ -64,6 +66,67 @@ impl Bytes {
     /// Where they begin, for writing; dangling if there are none.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.as_mut_slice().as_mut_ptr()
+    }
+}
+
+/// Memory that is given out in pieces and never taken back: many small matrices in few large pages.
+#[derive(Debug)]
+pub struct Arena {
+    bytes: Bytes,
+    base: *mut u8,
+    used: AtomicUsize,
+}
+
+// SAFETY: the memory is owned; each piece is given out once, to one owner.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// So many zero bytes.
+    ///
+    /// # Errors
+    /// The system has no address space for them.
+    pub fn new(len: usize) -> io::Result<Arc<Self>> {
+        let mut bytes = Bytes::zeroed(len)?;
+        let base = bytes.as_mut_ptr();
+        let used = AtomicUsize::new(0);
+        Ok(Arc::new(Self { bytes, base, used }))
+    }
+
+    /// The next `len` bytes, aligned to a cache line; `None` if so many are not left.
+    pub fn take(self: &Arc<Self>, len: usize) -> Option<Piece> {
+        let size = len.checked_next_multiple_of(64)?;
+        let next = |used: usize| {
+            used.checked_add(size)
+                .filter(|end| *end <= self.bytes.len())
+        };
+        let order = Ordering::Relaxed;
+        let offset = self.used.fetch_update(order, order, next).ok()?;
+        let arena = Arc::clone(self);
+        Some(Piece { arena, offset, len })
+    }
+}
+
+/// A piece of an [`Arena`].
+#[derive(Debug)]
+pub struct Piece {
+    arena: Arc<Arena>,
+    offset: usize,
+    len: usize,
+}
+
+impl Piece {
+    /// Its bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: within the arena; the piece is this one's alone, and it is borrowed.
+        unsafe { std::slice::from_raw_parts(self.arena.base.add(self.offset), self.len) }
+    }
+
+    /// Its bytes, to be written.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: within the arena; the piece is this one's alone, and it is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.arena.base.add(self.offset), self.len) }
     }
 }
 

@@ -6,10 +6,11 @@
 //! of sixteen outputs. Dense tiles hold for every element its sixteen weights.
 
 use std::io;
+use std::sync::Arc;
 
 use half::f16;
 
-use super::memory::Bytes;
+use super::memory::{Arena, Piece};
 use super::pool::Pool;
 use super::simd::WIDTH;
 use crate::backend::decode::{self, Block, MAX_BLOCK, Minimum, SUB};
@@ -57,7 +58,7 @@ pub struct PackedMatrix {
     ggml_type: GgmlType,
     outputs: usize,
     inputs: usize,
-    bytes: Bytes,
+    bytes: Piece,
 }
 
 impl PackedMatrix {
@@ -66,11 +67,28 @@ impl PackedMatrix {
         tile_bytes(ggml_type, inputs)?.checked_mul(outputs.div_ceil(WIDTH))
     }
 
-    /// Packs a matrix whose rows stand one after the other in `bytes`.
+    /// Packs a matrix whose rows stand one after the other in `bytes` into memory of its own.
     ///
     /// # Errors
     /// The system has no memory for it, or `bytes` is not as long as the shape says.
     pub fn pack(
+        ggml_type: GgmlType,
+        outputs: usize,
+        inputs: usize,
+        bytes: &[u8],
+        pool: &mut Pool,
+    ) -> io::Result<Self> {
+        let size = Self::packed_bytes(ggml_type, outputs, inputs);
+        let arena = Arena::new(size.ok_or(io::ErrorKind::OutOfMemory)?)?;
+        Self::pack_into(&arena, ggml_type, outputs, inputs, bytes, pool)
+    }
+
+    /// The same into a piece of `arena`.
+    ///
+    /// # Errors
+    /// The arena has no room for it, or `bytes` is not as long as the shape says.
+    pub fn pack_into(
+        arena: &Arc<Arena>,
         ggml_type: GgmlType,
         outputs: usize,
         inputs: usize,
@@ -83,9 +101,10 @@ impl PackedMatrix {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let size = Self::packed_bytes(ggml_type, outputs, inputs);
-        let mut packed = Bytes::zeroed(size.ok_or(io::ErrorKind::OutOfMemory)?)?;
+        let packed = size.and_then(|size| arena.take(size));
+        let mut packed = packed.ok_or(io::ErrorKind::OutOfMemory)?;
         let tile_bytes = tile_bytes(ggml_type, inputs).ok_or(io::ErrorKind::OutOfMemory)?;
-        let tiles = Tiles(packed.as_mut_ptr());
+        let tiles = Tiles(packed.as_mut_slice().as_mut_ptr());
         pool.share(outputs.div_ceil(WIDTH), 1, &|_, range| {
             for tile in range {
                 // SAFETY: tiles are disjoint parts of the buffer, and each is worked once.
@@ -128,9 +147,14 @@ impl PackedMatrix {
         self.outputs.div_ceil(WIDTH)
     }
 
+    /// The tiles, one after the other: what a GPU's kernels read as well.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes.as_slice()
+    }
+
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.as_slice().len()
     }
 
     /// Decodes one row into f32, as [`decode::row`] decodes it from the file; `out` is as long as the
@@ -139,7 +163,7 @@ impl PackedMatrix {
     /// # Panics
     /// If there is no such row.
     pub fn row(&self, output: usize, out: &mut [f32]) {
-        let size = self.bytes.len() / self.tiles();
+        let size = self.bytes.as_slice().len() / self.tiles();
         let tile = &self.bytes.as_slice()[output / WIDTH * size..][..size];
         let (quants, scales) = tile.split_at(scales_offset(self.ggml_type, self.inputs));
         let (block_len, lane) = (self.ggml_type.block_len(), output % WIDTH);
@@ -158,7 +182,7 @@ impl PackedMatrix {
     }
 
     pub(super) fn tile(&self, tile: usize) -> Tile {
-        let size = self.bytes.len() / self.tiles();
+        let size = self.bytes.as_slice().len() / self.tiles();
         let bytes = &self.bytes.as_slice()[tile * size..(tile + 1) * size];
         Tile {
             quants: bytes.as_ptr(),

@@ -203,3 +203,27 @@ impl Kernel for Rope<'_> {
         }
     }
 }
+
+/// Sixteen numbers as the bits of f16, rounded to nearest even.
+///
+/// # Safety
+/// The machine has `isa`.
+pub unsafe fn to_f16(isa: Isa, x: &[f32; WIDTH]) -> [u16; WIDTH] {
+    let mut out = [0; WIDTH];
+    // SAFETY: the machine has `isa`.
+    unsafe { dispatch(isa, ToF16 { x, out: &mut out }) };
+    out
+}
+
+struct ToF16<'a> {
+    x: &'a [f32; WIDTH],
+    out: &'a mut [u16; WIDTH],
+}
+
+impl Kernel for ToF16<'_> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: both arrays hold 16.
+        unsafe { S::store_f16(self.out.as_mut_ptr(), S::load(self.x.as_ptr())) };
+    }
+}

@@ -40,6 +40,8 @@ pub(crate) trait Simd: Copy {
     unsafe fn load_bf16(p: *const u16) -> Self::F;
     /// Stores 16 f32.
     unsafe fn store(p: *mut f32, x: Self::F);
+    /// Stores 16 f16, rounded to nearest even.
+    unsafe fn store_f16(p: *mut u16, x: Self::F);
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;

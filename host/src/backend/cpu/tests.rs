@@ -380,8 +380,16 @@ impl Sequence {
         let put = |slot: usize, head: usize, key: &[f32], value: &[f32]| {
             // SAFETY: one thread.
             unsafe {
-                pool.store_key(1, slot, head, 0, key);
-                pool.store_value(1, slot, head, 0, value);
+                for (i, (key, value)) in key
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .zip(value.as_chunks().0)
+                    .enumerate()
+                {
+                    pool.store_key(Isa::best(), 1, slot, head, 16 * i, key);
+                    pool.store_value(Isa::best(), 1, slot, head, 16 * i, value);
+                }
             }
         };
         for head in 0..self.kv_heads {
@@ -477,4 +485,57 @@ fn exponentials_are_one_definition() {
         }
     }
     assert_eq!(*worst.lock().expect("one thread"), 0);
+}
+
+#[test]
+fn halves_are_rounded_to_nearest_even() {
+    let nearest = |x: f32| f16::from_f32(x).to_bits();
+    for isa in machine() {
+        for start in (0..u32::MAX - 0x10_0000).step_by(0x0f_fff1) {
+            let x: [f32; 16] = std::array::from_fn(|i| f32::from_bits(start + i as u32 * 0x1001));
+            if x.iter().all(|x| !x.is_nan()) {
+                // SAFETY: the machine has `isa`.
+                assert_eq!(unsafe { rows::to_f16(isa, &x) }, x.map(nearest), "{isa}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_cache_cannot_hold_is_found() {
+    let shape = |dtype| KvShape {
+        layers: 1,
+        heads: 1,
+        head_dim: 16,
+        blocks: 1,
+        block_size: 16,
+        dtype,
+    };
+    for (dtype, value, finite) in [
+        (KvDtype::F16, 65_504.0, true),
+        (KvDtype::F16, 65_519.0, true),
+        (KvDtype::F16, 65_520.0, false),
+        (KvDtype::F16, f32::NAN, false),
+        (KvDtype::F32, 65_520.0, true),
+        (KvDtype::F32, f32::INFINITY, false),
+    ] {
+        let pool = KvPool::new(shape(dtype)).expect("memory");
+        let mut x = [1.0; 16];
+        x[7] = value;
+        for isa in machine() {
+            // SAFETY: the machine has `isa`; one thread.
+            unsafe {
+                assert_eq!(
+                    pool.store_key(isa, 0, 3, 0, 0, &x),
+                    finite,
+                    "{dtype} {value}"
+                );
+                assert_eq!(
+                    pool.store_value(isa, 0, 3, 0, 0, &x),
+                    finite,
+                    "{dtype} {value}"
+                );
+            }
+        }
+    }
 }

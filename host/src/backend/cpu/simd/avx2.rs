@@ -147,6 +147,11 @@ impl Simd for Avx2 {
             _mm256_storeu_ps(p.add(8), x[1]);
         };
         prefetch(p: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+        store_f16(p: *mut u16, x: F) -> () = {
+            let low = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x[0]);
+            let high = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x[1]);
+            _mm256_storeu_si256(p.cast(), _mm256_set_m128i(high, low));
+        };
         zero() -> I = [_mm256_setzero_si256(); 2];
         splat_int(x: i32) -> I = [_mm256_set1_epi32(x); 2];
         load_int(p: *const u8) -> I = [

@@ -39,6 +39,10 @@ impl Simd for Avx512 {
             _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))
         ));
         store(p: *mut f32, x: __m512) -> () = _mm512_storeu_ps(p, x);
+        store_f16(p: *mut u16, x: __m512) -> () = _mm256_storeu_si256(
+            p.cast(),
+            _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x)
+        );
         add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
         sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
         mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);

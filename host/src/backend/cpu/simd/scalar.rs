@@ -46,6 +46,12 @@ impl Simd for Scalar {
         unsafe { p.cast::<F>().write_unaligned(x) }
     }
 
+    unsafe fn store_f16(p: *mut u16, x: F) {
+        let bits = x.map(|x| f16::from_f32(x).to_bits());
+        // SAFETY: there is room for 16 f16.
+        unsafe { p.cast::<[u16; WIDTH]>().write_unaligned(bits) }
+    }
+
     unsafe fn add(a: F, b: F) -> F {
         map2(a, b, |a, b| a + b)
     }

@@ -1,0 +1,496 @@
+//! The forward pass of a Llama model on a device, by the kernels of the table.
+//!
+//! Each operation's result is the CPU's, bit for bit; so are the logits.
+
+mod buffers;
+mod layers;
+
+use lockstep_kernels::{Kernel, Shape, kernel};
+
+use self::buffers::{Buffers, Step};
+use self::layers::{DeviceLayer, Matrix, RopeTables};
+use super::footprint::positions;
+use super::weights::{Shapes, Weights};
+use super::{ModelConfig, ModelError, ModelOptions, check};
+use crate::backend::cpu::pool::Pool;
+use crate::backend::device::{Argument, Device};
+use crate::batch::{Batch, Forward, ForwardError};
+use crate::gguf::Gguf;
+
+use Argument::{Buffer, F32, U32};
+
+/// The most components of a head that the attention kernels have room for.
+const MAX_HEAD_DIM: usize = 256;
+/// The most blocks along the second and third axis of a grid.
+const MAX_GRID: usize = 65_535;
+
+/// A model on a device, with its KV pool.
+#[derive(Debug)]
+pub struct OnDevice<D: Device> {
+    config: ModelConfig,
+    options: ModelOptions,
+    layers: Vec<DeviceLayer<D::Buffer>>,
+    embedding: Matrix<D::Buffer>,
+    /// None where the embedding is the output projection as well.
+    output: Option<Matrix<D::Buffer>>,
+    output_norm: D::Buffer,
+    tables: RopeTables<D::Buffer>,
+    buffers: Buffers<D::Buffer>,
+    launcher: Launcher<D>,
+}
+
+impl<D: Device> OnDevice<D> {
+    /// Loads the model of `file` onto `device`: checks it, packs its weights here, and takes all
+    /// memory that steps will need there.
+    ///
+    /// # Errors
+    /// A [`ModelError`] that names what is wrong with the file, the options or the device.
+    pub fn load(file: &Gguf, options: ModelOptions, mut device: D) -> Result<Self, ModelError> {
+        let config = ModelConfig::from_gguf(file)?;
+        check::options(&options)?;
+        limits(&config, &options)?;
+        let shapes = Shapes::read(file, &config)?;
+        let mut pool = Pool::new(options.threads).map_err(|source| ModelError::System {
+            what: "threads",
+            source,
+        })?;
+        let weights = Weights::load(file, &shapes, &mut pool)?;
+        let tied = std::ptr::eq(weights.output(), &weights.embedding);
+        let layers = weights.layers.iter();
+        let layers = layers.map(|layer| DeviceLayer::load(layer, &config, &options, &mut device));
+        let layers = layers.collect::<Result<_, _>>()?;
+        let output = (!tied)
+            .then(|| Matrix::load(weights.output(), &mut device))
+            .transpose()?;
+        let tables = RopeTables::load(&config, &options, &weights, &mut device).map_err(failed)?;
+        Ok(Self {
+            layers,
+            output,
+            embedding: Matrix::load(&weights.embedding, &mut device)?,
+            output_norm: layers::floats(&weights.output_norm, &mut device).map_err(failed)?,
+            tables,
+            buffers: Buffers::new(&config, &options, &mut device).map_err(failed)?,
+            launcher: Launcher { device },
+            config,
+            options,
+        })
+    }
+
+    /// The shape of the model.
+    pub const fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn run(&mut self, batch: &Batch, logits: &mut [f32]) -> Result<Vec<u32>, String> {
+        let step = Step::of(batch);
+        self.buffers.begin(batch, &mut self.launcher.device)?;
+        let (b, launcher) = (&mut self.buffers, &mut self.launcher);
+        let out = &b.residual;
+        launcher.embed(&self.embedding, &b.tokens, out, step.rows)?;
+        for layer in &self.layers {
+            attention(
+                launcher,
+                &self.config,
+                &self.options,
+                layer,
+                &self.tables,
+                b,
+                &step,
+            )?;
+            feed_forward(launcher, &self.config, layer, b, &step)?;
+        }
+        let matrix = self.output.as_ref().unwrap_or(&self.embedding);
+        head(launcher, &self.config, matrix, &self.output_norm, b, &step)?;
+        b.end(batch, logits, &mut launcher.device)
+    }
+}
+
+fn failed(message: String) -> ModelError {
+    ModelError::System {
+        what: "device",
+        source: std::io::Error::other(message),
+    }
+}
+
+fn limits(config: &ModelConfig, options: &ModelOptions) -> Result<(), ModelError> {
+    if config.head_dim > MAX_HEAD_DIM || config.heads > MAX_GRID {
+        return Err(ModelError::BadValue {
+            key: "llama.attention.key_length".into(),
+            found: format!("{} in {} heads", config.head_dim, config.heads),
+            expected: format!("at most {MAX_HEAD_DIM} in {MAX_GRID} heads on a device"),
+        });
+    }
+    if options.max_rows > MAX_GRID {
+        let found = options.max_rows as u64;
+        let expected = "at most 65535 on a device";
+        return Err(ModelError::BadOption {
+            option: "max_rows",
+            found,
+            expected,
+        });
+    }
+    Ok(())
+}
+
+/// A device, and the operations of a decoder on it.
+#[derive(Debug)]
+struct Launcher<D> {
+    device: D,
+}
+
+impl<D: Device> Launcher<D> {
+    fn launch(
+        &mut self,
+        entry: &str,
+        shape: Shape,
+        arguments: &[Argument<'_, D::Buffer>],
+    ) -> Result<(), String> {
+        let kernel: &'static Kernel =
+            kernel(entry).ok_or_else(|| format!("there is no kernel {entry}"))?;
+        let message = |error| format!("{entry}: {error}");
+        self.device
+            .launch(kernel, &shape, arguments)
+            .map_err(message)
+    }
+
+    fn embed(
+        &mut self,
+        matrix: &Matrix<D::Buffer>,
+        tokens: &D::Buffer,
+        out: &D::Buffer,
+        rows: u32,
+    ) -> Result<(), String> {
+        let entry = format!("embed_{}", matrix.format.name());
+        let shape = Shape {
+            rows,
+            ..Shape::default()
+        };
+        let arguments = [
+            Buffer(&matrix.tiles),
+            Buffer(tokens),
+            Buffer(out),
+            U32(matrix.inputs),
+        ];
+        self.launch(&entry, shape, &arguments)
+    }
+
+    /// Normalises rows and notes those that are not finite.
+    fn normalise(
+        &mut self,
+        x: &D::Buffer,
+        weight: &D::Buffer,
+        out: &D::Buffer,
+        flags: &D::Buffer,
+        (rows, width): (u32, u32),
+        epsilon: f32,
+    ) -> Result<(), String> {
+        let shape = Shape {
+            rows,
+            ..Shape::default()
+        };
+        let arguments = [
+            Buffer(x),
+            Buffer(weight),
+            Buffer(out),
+            U32(width),
+            F32(epsilon),
+        ];
+        self.launch("rms_norm", shape, &arguments)?;
+        self.check(out, flags, (rows, width))
+    }
+
+    fn check(
+        &mut self,
+        x: &D::Buffer,
+        flags: &D::Buffer,
+        (rows, width): (u32, u32),
+    ) -> Result<(), String> {
+        let shape = Shape {
+            rows,
+            ..Shape::default()
+        };
+        self.launch("check_rows", shape, &[Buffer(x), Buffer(flags), U32(width)])
+    }
+
+    /// Multiplies rows with matrices that read them; they are quantised once for each form.
+    fn linear(
+        &mut self,
+        matrices: &[(&Matrix<D::Buffer>, &D::Buffer)],
+        x: &D::Buffer,
+        quantised: &buffers::Quantised<D::Buffer>,
+        rows: u32,
+    ) -> Result<(), String> {
+        for block in [32, 256] {
+            let takes = |(m, _): &&(&Matrix<_>, _)| m.format.block_len() == block as usize;
+            let Some((matrix, _)) = matrices.iter().find(takes) else {
+                continue;
+            };
+            let buffers::Form { q, d, sums } = quantised.form(block);
+            let blocks = rows * (matrix.inputs / block);
+            let shape = Shape {
+                elements: blocks,
+                ..Shape::default()
+            };
+            let arguments = [Buffer(x), Buffer(q), Buffer(d), Buffer(sums), U32(blocks)];
+            self.launch(&format!("quantise_{block}"), shape, &arguments)?;
+        }
+        matrices
+            .iter()
+            .try_for_each(|(matrix, out)| self.product(matrix, x, quantised, out, rows))
+    }
+
+    fn product(
+        &mut self,
+        matrix: &Matrix<D::Buffer>,
+        x: &D::Buffer,
+        quantised: &buffers::Quantised<D::Buffer>,
+        out: &D::Buffer,
+        rows: u32,
+    ) -> Result<(), String> {
+        let (outputs, inputs) = (matrix.outputs, matrix.inputs);
+        let mut arguments = vec![Buffer(&matrix.tiles)];
+        match matrix.format.block_len() {
+            1 => arguments.push(Buffer(x)),
+            block => {
+                let buffers::Form { q, d, sums } = quantised.form(block as u32);
+                arguments.extend([Buffer(q), Buffer(d), Buffer(sums)]);
+            }
+        }
+        arguments.extend([Buffer(out), U32(outputs), U32(inputs), U32(rows)]);
+        let at_once = if rows == 1 { 1 } else { 8 };
+        let shape = Shape {
+            rows,
+            outputs,
+            inputs,
+            ..Shape::default()
+        };
+        self.launch(
+            &format!("linear_{}_x{at_once}", matrix.format.name()),
+            shape,
+            &arguments,
+        )
+    }
+
+    fn elementwise(
+        &mut self,
+        entry: &str,
+        [a, b, out]: [&D::Buffer; 3],
+        elements: u32,
+    ) -> Result<(), String> {
+        let shape = Shape {
+            elements,
+            ..Shape::default()
+        };
+        self.launch(
+            entry,
+            shape,
+            &[Buffer(a), Buffer(b), Buffer(out), U32(elements)],
+        )
+    }
+}
+
+/// The first half of a block.
+fn attention<D: Device>(
+    launcher: &mut Launcher<D>,
+    config: &ModelConfig,
+    options: &ModelOptions,
+    layer: &DeviceLayer<D::Buffer>,
+    tables: &RopeTables<D::Buffer>,
+    b: &mut Buffers<D::Buffer>,
+    step: &Step,
+) -> Result<(), String> {
+    let (rows, width) = (step.rows, config.embedding as u32);
+    let norm = &layer.attention_norm;
+    let flags = &b.flags;
+    launcher.normalise(
+        &b.residual,
+        norm,
+        &b.normed,
+        flags,
+        (rows, width),
+        config.rms_epsilon,
+    )?;
+    let matrices = [
+        (&layer.query, &b.queries),
+        (&layer.key, &b.keys),
+        (&layer.value, &b.values),
+    ];
+    launcher.linear(&matrices, &b.normed, &b.quantised, rows)?;
+    let (heads, kv_heads) = (config.heads as u32, config.kv_heads as u32);
+    let (dim, block_size) = (config.head_dim as u32, options.block_size);
+    let of_rows = Shape {
+        rows,
+        ..Shape::default()
+    };
+    for (x, heads) in [(&b.queries, heads), (&b.keys, kv_heads)] {
+        let (cosines, sines) = (&tables.cosines, &tables.sines);
+        let mut arguments = Vec::from([x, cosines, sines, &b.positions].map(Buffer));
+        arguments.extend([heads, dim, 2, 1].map(U32));
+        launcher.launch("rope", of_rows, &arguments)?;
+    }
+    let dtype = options.kv_dtype.name();
+    let kv = [
+        &b.keys,
+        &b.values,
+        &b.slots,
+        &layer.kv_keys,
+        &layer.kv_values,
+        flags,
+    ];
+    let mut arguments = Vec::from(kv.map(Buffer));
+    arguments.extend([kv_heads, dim, block_size].map(U32));
+    launcher.launch(&format!("kv_store_{dtype}"), of_rows, &arguments)?;
+
+    let shape = Shape {
+        rows,
+        heads,
+        positions: step.positions,
+        ..Shape::default()
+    };
+    let inputs = [
+        &b.queries,
+        &layer.kv_keys,
+        &layer.kv_values,
+        &b.positions,
+        &b.tables,
+    ];
+    let partials = [&b.partial_m, &b.partial_l, &b.partial_o];
+    let mut arguments = Vec::from(inputs.map(Buffer));
+    arguments.push(Buffer(&b.block_tables));
+    arguments.extend(partials.map(Buffer));
+    arguments.extend([kv_heads, dim, block_size, 0].map(U32));
+    arguments.push(F32(1.0 / (config.head_dim as f32).sqrt()));
+    launcher.launch(&format!("attention_split_{dtype}"), shape, &arguments)?;
+    let mut arguments = Vec::from(partials.map(Buffer));
+    arguments.extend([Buffer(&b.positions), Buffer(&b.attended)]);
+    arguments.extend([dim, 0, shape.splits()].map(U32));
+    launcher.launch("attention_merge", shape, &arguments)?;
+
+    launcher.check(&b.attended, flags, (rows, heads * dim))?;
+    launcher.linear(
+        &[(&layer.output, &b.projected)],
+        &b.attended,
+        &b.quantised,
+        rows,
+    )?;
+    add_to_residual(launcher, b, rows * width)
+}
+
+/// The second half of a block.
+fn feed_forward<D: Device>(
+    launcher: &mut Launcher<D>,
+    config: &ModelConfig,
+    layer: &DeviceLayer<D::Buffer>,
+    b: &mut Buffers<D::Buffer>,
+    step: &Step,
+) -> Result<(), String> {
+    let (rows, width) = (step.rows, config.embedding as u32);
+    let inner = config.feed_forward as u32;
+    let norm = &layer.feed_forward_norm;
+    launcher.normalise(
+        &b.residual,
+        norm,
+        &b.normed,
+        &b.flags,
+        (rows, width),
+        config.rms_epsilon,
+    )?;
+    let matrices = [(&layer.gate, &b.gate), (&layer.up, &b.up)];
+    launcher.linear(&matrices, &b.normed, &b.quantised, rows)?;
+    launcher.elementwise("silu_mul", [&b.gate, &b.up, &b.gated], rows * inner)?;
+    launcher.check(&b.gated, &b.flags, (rows, inner))?;
+    launcher.linear(&[(&layer.down, &b.projected)], &b.gated, &b.quantised, rows)?;
+    add_to_residual(launcher, b, rows * width)
+}
+
+fn add_to_residual<D: Device>(
+    launcher: &mut Launcher<D>,
+    b: &mut Buffers<D::Buffer>,
+    elements: u32,
+) -> Result<(), String> {
+    // A kernel's output overlaps no input of it: the sum goes to the other buffer.
+    launcher.elementwise(
+        "add",
+        [&b.residual, &b.projected, &b.next_residual],
+        elements,
+    )?;
+    std::mem::swap(&mut b.residual, &mut b.next_residual);
+    Ok(())
+}
+
+/// The logits of the sampling rows.
+fn head<D: Device>(
+    launcher: &mut Launcher<D>,
+    config: &ModelConfig,
+    matrix: &Matrix<D::Buffer>,
+    norm: &D::Buffer,
+    b: &Buffers<D::Buffer>,
+    step: &Step,
+) -> Result<(), String> {
+    let (rows, width) = (step.sampling_rows, config.embedding as u32);
+    if rows == 0 {
+        return Ok(());
+    }
+    let shape = Shape {
+        rows,
+        ..Shape::default()
+    };
+    let arguments = [
+        Buffer(&b.residual),
+        Buffer(&b.sampling_rows),
+        Buffer(&b.projected),
+        U32(width),
+    ];
+    launcher.launch("gather_rows", shape, &arguments)?;
+    let flags = &b.sampling_flags;
+    let epsilon = config.rms_epsilon;
+    launcher.normalise(&b.projected, norm, &b.normed, flags, (rows, width), epsilon)?;
+    launcher.linear(&[(matrix, &b.logits)], &b.normed, &b.quantised, rows)?;
+    launcher.check(&b.logits, flags, (rows, matrix.outputs))
+}
+
+impl<D: Device> Forward for OnDevice<D> {
+    fn vocab_size(&self) -> usize {
+        self.config.vocab_size
+    }
+
+    fn forward(&mut self, batch: &Batch, logits: &mut [f32]) -> Result<(), ForwardError> {
+        let limits = check::Limits {
+            rows: self.options.max_rows,
+            positions: positions(&self.config, &self.options),
+            vocab_size: self.config.vocab_size,
+            blocks: self.options.num_blocks as usize,
+            block_size: self.options.block_size as usize,
+        };
+        check::batch(batch, logits.len(), &limits).map_err(ForwardError::Device)?;
+        if batch.rows() == 0 {
+            return Ok(());
+        }
+        let sequences = self.run(batch, logits).map_err(ForwardError::Device)?;
+        match sequences.is_empty() {
+            true => Ok(()),
+            false => Err(ForwardError::NonFinite { sequences }),
+        }
+    }
+
+    fn copy_blocks(&mut self, copies: &[(u32, u32)]) -> Result<(), ForwardError> {
+        let blocks = self.options.num_blocks;
+        if let Some((from, to)) = copies.iter().find(|(a, b)| *a >= blocks || *b >= blocks) {
+            let message = format!("no copy from block {from} to {to}: there are {blocks}");
+            return Err(ForwardError::Device(message));
+        }
+        let bytes = layers::block_bytes(&self.config, &self.options);
+        let device = &mut self.launcher.device;
+        for (from, to) in copies.iter().filter(|(from, to)| from != to) {
+            let (from, to) = (*from as usize * bytes, *to as usize * bytes);
+            for layer in &self.layers {
+                for buffer in [&layer.kv_keys, &layer.kv_values] {
+                    device
+                        .copy(buffer, from, to, bytes)
+                        .map_err(ForwardError::Device)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
