@@ -3,6 +3,7 @@
 mod chat;
 mod determinism;
 mod eviction;
+mod failures;
 mod http;
 mod parity;
 mod scenarios;

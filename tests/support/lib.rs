@@ -2,7 +2,7 @@
 
 mod rig;
 
-pub use rig::{Answer, Rig, RigOptions, Stream, Want};
+pub use rig::{Answer, Fault, Rig, RigOptions, Stream, Want};
 
 use std::path::PathBuf;
 

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use lockstep::engine::{Engine, Parts, Probe};
+use lockstep::batch::{Batch, Forward, ForwardError};
+use lockstep::engine::{Engine, EngineError, Parts, Probe};
 use lockstep::gguf::Gguf;
 use lockstep::http::Metrics;
 use lockstep::http::metrics::MetricsLabels;
-use lockstep::intake::{self, Intake, IntakeLimits};
+use lockstep::intake::{self, Intake, IntakeLimits, Refusal};
 use lockstep::journal::{
     Chronicle, Header, JournalContent, JournalOptions, JournalSync, JournalWriter,
 };
 use lockstep::model::{Isa, KvDtype, Model, ModelOptions, NUMERICS_VERSION};
 use lockstep::request::{
-    Event, FinishReason, Request, RequestId, SamplingParams, StopConditions, Usage,
+    Event, Failure, FinishReason, Request, RequestId, SamplingParams, StopConditions, Usage,
 };
 use lockstep::scheduler::{Scheduler, SchedulerConfig};
 use lockstep::tokenizer::{Encoding, Tokenizer};
@@ -32,6 +33,53 @@ pub struct RigOptions {
     pub isa: Option<Isa>,
     /// Where the journal goes, if anywhere.
     pub journal: Option<PathBuf>,
+    /// How the model fails, if it does.
+    pub fault: Option<Fault>,
+}
+
+/// A model that fails at its n-th forward pass, from 0.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// The device reports an error.
+    Device(u32),
+    /// A bug: the thread panics.
+    Panic(u32),
+    /// Every row of logits wants token 7.
+    Skew(u32),
+}
+
+/// A model with a fault in it.
+struct Faulty {
+    model: Model,
+    fault: Fault,
+    passes: u32,
+}
+
+impl Forward for Faulty {
+    fn vocab_size(&self) -> usize {
+        self.model.vocab_size()
+    }
+
+    fn forward(&mut self, batch: &Batch, logits: &mut [f32]) -> Result<(), ForwardError> {
+        let pass = self.passes;
+        self.passes += 1;
+        match self.fault {
+            Fault::Device(at) if at == pass => Err(ForwardError::Device("it is gone".to_owned())),
+            Fault::Panic(at) if at == pass => panic!("a planted bug"),
+            Fault::Skew(at) if at == pass => {
+                self.model.forward(batch, logits)?;
+                logits
+                    .chunks_mut(self.model.vocab_size())
+                    .for_each(|row| row[7] = 1e6);
+                Ok(())
+            }
+            _ => self.model.forward(batch, logits),
+        }
+    }
+
+    fn copy_blocks(&mut self, copies: &[(u32, u32)]) -> Result<(), ForwardError> {
+        self.model.copy_blocks(copies)
+    }
 }
 
 impl Default for RigOptions {
@@ -49,6 +97,7 @@ impl Default for RigOptions {
             threads: 2,
             isa: None,
             journal: None,
+            fault: None,
         }
     }
 }
@@ -192,7 +241,14 @@ impl Rig {
         let engine = Engine::new(Parts {
             door,
             scheduler: Scheduler::new(config.clone()).unwrap(),
-            model: Box::new(model),
+            model: match options.fault {
+                None => Box::new(model),
+                Some(fault) => Box::new(Faulty {
+                    model,
+                    fault,
+                    passes: 0,
+                }),
+            },
             tokenizer: Arc::clone(&tokenizer),
             journal,
             metrics: Arc::new(Metrics::new(MetricsLabels::default())),
@@ -209,6 +265,14 @@ impl Rig {
 
     /// Hands a request over; it arrives at the next turn.
     pub fn submit(&self, want: &Want) -> Stream {
+        self.try_submit(want).unwrap()
+    }
+
+    /// Hands a request over, if the door takes it.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn try_submit(&self, want: &Want) -> Result<Stream, Refusal> {
         let how = Encoding {
             add_special: true,
             parse_special: false,
@@ -231,11 +295,11 @@ impl Rig {
             queue_timeout: None,
             matcher: None,
         };
-        let events = self.intake.submit(request).unwrap();
-        Stream {
+        let events = self.intake.submit(request)?;
+        Ok(Stream {
             events,
             prompt_tokens,
-        }
+        })
     }
 
     /// Takes turns.
@@ -252,6 +316,21 @@ impl Rig {
         while self.engine_mut().num_live() > 0 || self.intake.waiting() > 0 {
             self.engine_mut().turn().unwrap();
         }
+    }
+
+    /// Runs the engine's own loop until it ends.
+    pub fn run(&mut self) -> Result<(), EngineError> {
+        self.engine.take().unwrap().run()
+    }
+
+    /// The engine alone.
+    pub fn into_engine(mut self) -> Engine {
+        self.engine.take().unwrap()
+    }
+
+    /// The door.
+    pub fn intake(&self) -> &Intake {
+        &self.intake
     }
 
     /// Ends the engine: its journal is whole then.
@@ -312,6 +391,28 @@ impl Rig {
             },
             usage,
         )
+    }
+
+    /// The failure that a stream ended with, and how many tokens came before it.
+    ///
+    /// # Panics
+    /// Unless its tokens are numbered from 0 and a failure is its one end.
+    pub fn failure(&self, stream: &mut Stream) -> (Failure, u32) {
+        let mut tokens = 0;
+        loop {
+            match stream.next() {
+                Event::Token(token) => {
+                    assert_eq!(token.index, tokens, "each token once, in order");
+                    tokens += 1;
+                }
+                Event::Failed(failure) => {
+                    assert!(stream.events.try_recv().is_err(), "nothing follows the end");
+                    return (failure, tokens);
+                }
+                Event::Finished { .. } => panic!("the answer is whole"),
+                Event::Accepted { .. } | Event::Started { .. } => {}
+            }
+        }
     }
 
     fn engine_mut(&mut self) -> &mut Engine {

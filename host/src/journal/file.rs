@@ -47,6 +47,10 @@ impl Sink for FileSink {
 
 /// Creates a file that was not there; one that was is renamed to the number behind the last.
 fn create(path: &Path, max_files: Option<u32>) -> io::Result<File> {
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        // A pipe or a device is written to as it is: renaming it would take it from the system.
+        return OpenOptions::new().write(true).open(path);
+    }
     if path.exists() {
         let mut numbers = renamed(path)?;
         let next = numbers.last().map_or(1, |last| last + 1);
