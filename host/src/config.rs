@@ -60,8 +60,9 @@ pub struct EngineArgs {
     #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE", default_value_t)]
     pub kv_cache_dtype: KvDtype,
     /// Requests that may wait for their first seat
-    #[arg(long, env = "LOCKSTEP_MAX_WAITING", default_value_t = 1024)]
-    pub max_waiting: usize,
+    #[arg(long, env = "LOCKSTEP_MAX_WAITING", default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub max_waiting: u32,
     /// Writes every step's inputs and plan to this file
     #[arg(long, env = "LOCKSTEP_JOURNAL")]
     pub journal: Option<PathBuf>,
@@ -71,6 +72,12 @@ pub struct EngineArgs {
     /// What is recorded of prompts and answers
     #[arg(long, env = "LOCKSTEP_JOURNAL_CONTENT", value_enum, default_value_t)]
     pub journal_content: JournalContent,
+    /// The size in bytes at which the journal is renamed to `FILE.N` and begun anew [default: none]
+    #[arg(long, env = "LOCKSTEP_JOURNAL_MAX_BYTES")]
+    pub journal_max_bytes: Option<u64>,
+    /// How many renamed journals are kept, the newest [default: all]
+    #[arg(long, env = "LOCKSTEP_JOURNAL_MAX_FILES")]
+    pub journal_max_files: Option<u32>,
 }
 
 impl EngineArgs {

@@ -28,6 +28,13 @@ pub enum Refusal {
         /// The limit that is reached.
         max_waiting: usize,
     },
+    /// More choices in one request than may wait at all.
+    TooManyChoices {
+        /// How many there are.
+        choices: usize,
+        /// The limit.
+        max_waiting: usize,
+    },
     /// The server takes no more requests.
     Draining,
     /// The engine has ended.
@@ -61,6 +68,13 @@ impl fmt::Display for Refusal {
                     "{max_waiting} requests are waiting, which is the limit; try again later"
                 )
             }
+            Self::TooManyChoices {
+                choices,
+                max_waiting,
+            } => write!(
+                f,
+                "the request has {choices} choices, and at most {max_waiting} requests may wait"
+            ),
             Self::Draining => f.write_str("the server is shutting down and takes no more requests"),
             Self::EngineDead => f.write_str("the engine has ended"),
             Self::EmptyPrompt => f.write_str("the prompt has no token"),
@@ -186,6 +200,13 @@ impl Intake {
         requests
             .iter()
             .try_for_each(|request| self.check(request))?;
+        let (choices, max_waiting) = (requests.len(), self.limits.max_waiting);
+        if choices > max_waiting {
+            return Err(Refusal::TooManyChoices {
+                choices,
+                max_waiting,
+            });
+        }
         match self.state() {
             EngineState::Dead => return Err(Refusal::EngineDead),
             EngineState::Draining => return Err(Refusal::Draining),

@@ -35,7 +35,7 @@ impl fmt::Display for RequestId {
 /// How tokens are drawn from logits. Every step of it is a total order (numerics contract, rule 9).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingParams {
-    /// Divides the logits; 0 is greedy. Finite, not negative.
+    /// Divides the logits; below [`Self::LEAST_TEMPERATURE`] is greedy. Finite, not negative.
     pub temperature: f32,
     /// How many of the most likely tokens stay; 0 is all.
     pub top_k: u32,
@@ -60,6 +60,11 @@ pub struct SamplingParams {
     /// What the answer's text is held to, as it was asked for; [`Request::matcher`] holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Arc<Constraint>>,
+}
+
+impl SamplingParams {
+    /// A temperature below this is greedy: logits divided by less could overflow.
+    pub const LEAST_TEMPERATURE: f32 = 1e-5;
 }
 
 impl Default for SamplingParams {

@@ -287,6 +287,7 @@ async fn a_client_that_reads_nothing_is_dropped() {
     // Answers of some megabytes, of which nothing is read: more than any socket buffers.
     let body = json!({"prompt": "a", "stream": true, "n": 16, "max_tokens": 480, "logprobs": 20});
     connection.post(TEXT, "", &body.to_string()).await;
+    assert_eq!(connection.head().await.unwrap().status, 200);
     server
         .until("the connection is dropped", |server| {
             server

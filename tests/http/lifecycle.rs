@@ -260,7 +260,10 @@ async fn a_call_can_be_aborted_by_its_id_or_its_label() {
 
 #[tokio::test]
 async fn draining_finishes_what_runs_and_refuses_what_comes() {
-    let mut server = Setup::playing(hesitant()).start().await;
+    let mut setup = Setup::playing(hesitant());
+    // Longer than the test waits for anything: what is seen is the drain, not its end.
+    setup.limits.drain_timeout = Duration::from_secs(600);
+    let mut server = setup.start().await;
     assert_eq!(get(server.address, "/ready").await.status(), 200);
     let mut running = Connection::open(server.address).await;
     running.post(CHAT, "", &body(true).to_string()).await;

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use lockstep::journal::{
     Header, JournalContent, JournalOptions, JournalSync, JournalWriter, ReplayReport, replay,
+    replay_files,
 };
-use lockstep::scheduler::SchedulerConfig;
-use lockstep::simulation::{SimulatedRequest, Simulation, Workload, swarm};
+use lockstep::scheduler::{Scheduler, SchedulerConfig};
+use lockstep::simulation::{Random, SimulatedRequest, Simulation, Workload, swarm};
 
 fn record(path: &Path, content: JournalContent, seed: u64) -> u64 {
     let (config, workload) = swarm(seed, 40);
@@ -20,10 +21,23 @@ pub(super) fn record_load(
     config: SchedulerConfig,
     workload: Workload,
 ) -> u64 {
+    record_rotated(path, content, config, workload, None, None)
+}
+
+fn record_rotated(
+    path: &Path,
+    content: JournalContent,
+    config: SchedulerConfig,
+    workload: Workload,
+    max_bytes: Option<u64>,
+    max_files: Option<u32>,
+) -> u64 {
     let options = JournalOptions {
         path: path.to_owned(),
         sync: JournalSync::None,
         content,
+        max_bytes,
+        max_files,
     };
     let header = Header::new(config.clone(), "", "portable-1");
     let mut writer = JournalWriter::create(&options, header).unwrap();
@@ -45,7 +59,7 @@ fn file(dir: &tempfile::TempDir) -> PathBuf {
 #[test]
 fn a_journal_replays_to_identical_plans_with_and_without_its_tokens() {
     for content in [JournalContent::Tokens, JournalContent::Ids] {
-        for seed in 0..40 {
+        for seed in 0..12 {
             let dir = tempfile::tempdir().unwrap();
             let steps = record(&file(&dir), content, seed);
             let report = replay(&file(&dir)).unwrap();
@@ -162,6 +176,8 @@ fn another_decision_is_caught_at_the_first_step_that_differs() {
         path: path.clone(),
         sync: JournalSync::None,
         content: JournalContent::Tokens,
+        max_bytes: None,
+        max_files: None,
     };
     let header = Header::new(said, "", "portable-1");
     let mut writer = JournalWriter::create(&options, header).unwrap();
@@ -240,4 +256,125 @@ fn a_journal_is_never_overwritten() {
     for name in names {
         assert_eq!(replay(&dir.path().join(name)).unwrap().difference, None);
     }
+}
+
+/// Steps that a rotated journal's files hold, each replayed by itself.
+#[test]
+fn every_file_of_a_rotated_journal_replays_by_itself() {
+    for seed in 0..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, workload) = swarm(seed, 40);
+        let content = JournalContent::Tokens;
+        let steps = record_rotated(&file(&dir), content, config, workload, Some(20_000), None);
+        let files = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let reports: Vec<_> = files.map(|path| replay(&path).unwrap()).collect();
+        assert!(
+            reports.iter().all(|report| report.difference.is_none()),
+            "seed {seed}"
+        );
+        assert_eq!(
+            reports.iter().map(|report| report.steps).sum::<u64>(),
+            steps
+        );
+        assert!(reports.len() > 1, "seed {seed}: {} files", reports.len());
+    }
+}
+
+#[test]
+fn the_files_of_a_rotated_journal_without_tokens_replay_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, workload) = swarm(3, 40);
+    let content = JournalContent::Ids;
+    let steps = record_rotated(&file(&dir), content, config, workload, Some(20_000), None);
+    let count = fs::read_dir(dir.path()).unwrap().count();
+    assert!(count > 2);
+    let mut files: Vec<_> = (1..count)
+        .map(|n| dir.path().join(format!("journal.jsonl.{n}")))
+        .collect();
+    files.push(file(&dir));
+    let report = replay_files(&files, |_, _| {}).unwrap();
+    assert_eq!((report.steps, report.difference), (steps, None));
+    let alone = replay(&files[1]).unwrap_err().to_string();
+    assert!(alone.contains("continues an earlier file"), "{alone}");
+    files.remove(1);
+    let gap = replay_files(&files, |_, _| {}).unwrap_err().to_string();
+    assert!(gap.contains("does not continue"), "{gap}");
+}
+
+#[test]
+fn a_rotated_journal_keeps_the_newest_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, workload) = swarm(3, 40);
+    let content = JournalContent::Tokens;
+    record_rotated(&file(&dir), content, config, workload, Some(20_000), Some(2));
+    let mut names: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort_by_key(|name| name.len());
+    assert_eq!(names.len(), 3, "{names:?}");
+    assert_eq!(names[0], "journal.jsonl");
+    assert!(!names.contains(&"journal.jsonl.1".to_owned()), "{names:?}");
+}
+
+/// A scheduler that is taken down and put up again decides as the one that was not.
+#[test]
+fn a_restored_scheduler_decides_as_the_one_it_was_taken_of() {
+    for seed in 0..100 {
+        let (config, workload) = swarm(seed, 40);
+        let mut kept = Simulation::new(config.clone(), workload.clone()).unwrap();
+        let mut restored = Simulation::new(config.clone(), workload).unwrap();
+        while !kept.is_done() {
+            kept.step();
+            restored.step();
+            assert_eq!(kept.plan, restored.plan, "seed {seed}");
+            if kept.now().is_multiple_of(7) {
+                let text = serde_json::to_string(&restored.scheduler.checkpoint()).unwrap();
+                let checkpoint = serde_json::from_str(&text).unwrap();
+                let scheduler = Scheduler::restore(config.clone(), &checkpoint).unwrap();
+                assert_eq!(scheduler.checkpoint(), checkpoint);
+                restored.scheduler = scheduler;
+                restored.scheduler.pool().check();
+            }
+        }
+    }
+}
+
+/// A checkpoint comes from a file: whatever is altered in it, restoring it does not panic.
+#[test]
+fn an_altered_checkpoint_is_refused_or_restored_and_never_panics() {
+    let (config, workload) = swarm(3, 40);
+    let mut simulation = Simulation::new(config.clone(), workload).unwrap();
+    while simulation.scheduler.num_running() < 2 || simulation.now() < 60 {
+        simulation.step();
+    }
+    let text = serde_json::to_string(&simulation.scheduler.checkpoint()).unwrap();
+    let digits: Vec<usize> = text
+        .match_indices(|c: char| c.is_ascii_digit())
+        .map(|(at, _)| at)
+        .collect();
+    let mut random = Random::new(1);
+    let (mut refused, mut restored) = (0, 0);
+    for _ in 0..4000 {
+        let mut altered = text.clone().into_bytes();
+        let at = digits[random.below(digits.len() as u32) as usize];
+        altered[at] = b'0' + random.below(10) as u8;
+        let Ok(checkpoint) = serde_json::from_slice(&altered) else {
+            refused += 1;
+            continue;
+        };
+        match Scheduler::restore(config.clone(), &checkpoint) {
+            Ok(scheduler) => {
+                scheduler.pool().check();
+                restored += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(
+        refused > 100 && restored > 100,
+        "{refused} refused, {restored} restored"
+    );
 }

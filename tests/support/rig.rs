@@ -178,6 +178,8 @@ impl Rig {
                 path: path.clone(),
                 sync: JournalSync::None,
                 content: JournalContent::Tokens,
+                max_bytes: None,
+                max_files: None,
             };
             JournalWriter::create(&options, header).unwrap()
         });

@@ -7,7 +7,7 @@ use policy_core::PreemptionPolicy;
 
 use super::{CliError, simulate};
 use crate::engine;
-use crate::journal::{self, ReplayReport};
+use crate::journal::{self, JournalReader, ReplayReport};
 use crate::scheduler::SchedulerConfig;
 use crate::simulation::{recorded_load, summarize};
 use crate::start::engine_for;
@@ -15,9 +15,14 @@ use crate::start::engine_for;
 /// The arguments of `lockstep replay`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The journal.
-    #[arg(env = "LOCKSTEP_REPLAY_FILE", value_name = "FILE")]
-    file: PathBuf,
+    /// The journal; of one that was rotated, several of its files may be given, the oldest first.
+    #[arg(
+        env = "LOCKSTEP_REPLAY_FILE",
+        value_name = "FILE",
+        required = true,
+        value_delimiter = ','
+    )]
+    files: Vec<PathBuf>,
     /// Asks what another preemption policy would have made of the same requests.
     #[arg(long, env = "LOCKSTEP_REPLAY_POLICY", value_name = "POLICY")]
     policy: Option<PreemptionPolicy>,
@@ -38,12 +43,12 @@ pub(super) struct Args {
 /// Runs it: success where every plan is equal.
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     if let Some(policy) = args.policy {
-        return what_if(&args.file, policy, args.json);
+        return what_if(whole(&args.files)?, policy, args.json);
     }
     if let Some(model) = args.model.as_ref().filter(|_| args.tokens) {
         return replay_tokens(&args, model);
     }
-    let report = journal::replay(&args.file)?;
+    let report = journal::replay_files(&args.files, |_, _| {})?;
     if args.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
@@ -55,10 +60,23 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     })
 }
 
+/// The one file, if it begins with the first step: what was live before it is not in it.
+fn whole(files: &[PathBuf]) -> Result<&Path, CliError> {
+    let [file] = files else {
+        return Err("this takes one file".into());
+    };
+    if JournalReader::open(file)?.header().previous.is_some() {
+        let file = file.display();
+        return Err(format!("{file} continues an earlier file: this takes a first one").into());
+    }
+    Ok(file)
+}
+
 /// Draws every token again, and says which is the first that differs.
 fn replay_tokens(args: &Args, model: &str) -> Result<ExitCode, CliError> {
-    let engine = engine_for(&args.file, model, args.threads)?;
-    let report = engine::replay_tokens(&args.file, engine)?;
+    let file = whole(&args.files)?;
+    let engine = engine_for(file, model, args.threads)?;
+    let report = engine::replay_tokens(file, engine)?;
     let equal = report.difference.is_none() && report.plans.difference.is_none();
     if args.json {
         println!("{}", serde_json::to_string(&report)?);

@@ -22,22 +22,22 @@ pub(super) struct Args {
     /// The prompt; without one, a chat in the terminal, or all of standard input
     prompt: Option<String>,
     /// What the model is told before the conversation
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_RUN_SYSTEM")]
     system: Option<String>,
     /// Gives the prompt to the model as it is, without its chat template
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_RUN_RAW")]
     raw: bool,
     /// The most tokens of an answer
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, env = "LOCKSTEP_RUN_MAX_TOKENS", default_value_t = 512)]
     max_tokens: u32,
     /// Divides the logits; 0 always takes the most likely token
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, env = "LOCKSTEP_RUN_TEMPERATURE", default_value_t = 0.0)]
     temperature: f32,
     /// The probability mass that tokens are drawn from
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, env = "LOCKSTEP_RUN_TOP_P", default_value_t = 1.0)]
     top_p: f32,
     /// How many of the most likely tokens are drawn from; 0 is all
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, env = "LOCKSTEP_RUN_TOP_K", default_value_t = 0)]
     top_k: u32,
 }
 
@@ -45,19 +45,11 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     check(&args)?;
     let running = start(&args.engine, &args.engine.model)?;
-    let mut chat = Chat::new(&args, &running);
-    match &args.prompt {
-        Some(prompt) => chat.answer(prompt)?,
-        None if io::stdin().is_terminal() => chat.converse()?,
-        None => {
-            let mut prompt = String::new();
-            io::stdin().read_to_string(&mut prompt)?;
-            chat.answer(prompt.trim_end_matches('\n'))?;
-        }
-    }
-    drop(chat);
-    running.intake.drain();
+    let answered = Chat::new(&args, &running).run();
+    // The journal is whole only when the engine has ended, however the chat did.
+    running.intake.abort();
     running.join()?;
+    answered?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -99,6 +91,18 @@ impl<'a> Chat<'a> {
             running,
             seeds,
             messages: system.into_iter().collect(),
+        }
+    }
+
+    fn run(&mut self) -> Result<(), CliError> {
+        match &self.args.prompt {
+            Some(prompt) => self.answer(prompt),
+            None if io::stdin().is_terminal() => self.converse(),
+            None => {
+                let mut prompt = String::new();
+                io::stdin().read_to_string(&mut prompt)?;
+                self.answer(prompt.trim_end_matches('\n'))
+            }
         }
     }
 

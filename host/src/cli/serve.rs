@@ -1,10 +1,11 @@
 //! `lockstep serve`.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::CliError;
@@ -33,27 +34,59 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
         .first()
         .unwrap_or(&args.engine.model)
         .clone();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    // Before the model is loaded and a journal begun: an address that is taken should cost nothing.
+    let listener = runtime.block_on(bind(&args))?;
     let started = clock::now();
     let running = start(&args.engine, &name)?;
     log::info!(
         "{name} is loaded after {:.2} s",
         started.elapsed().as_secs_f64()
     );
-    let app = app(&args, name, &running)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    runtime.block_on(listen(&args, app, &running))?;
+    let served =
+        app(&args, name, &running).and_then(|app| runtime.block_on(serve(listener, app, &running)));
     // Handlers that still hold the door would keep the engine waiting at it.
     runtime.shutdown_timeout(Duration::from_secs(1));
     running.intake.abort();
+    if let Some(path) = &args.http.uds {
+        let _ = std::fs::remove_file(path);
+    }
     running.join()?;
+    served?;
     log::info!("every stream has ended");
     Ok(ExitCode::SUCCESS)
 }
 
-async fn listen(args: &Args, app: App, running: &Running) -> Result<(), CliError> {
+async fn bind(args: &Args) -> Result<Listener, CliError> {
+    let http = &args.http;
+    if let Some(path) = &http.uds {
+        remove_stale(path).await;
+        let bound = UnixListener::bind(path);
+        return match bound {
+            Ok(listener) => Ok(Listener::Unix(listener)),
+            Err(error) => Err(format!("cannot listen on {}: {error}", path.display()).into()),
+        };
+    }
+    let bound = TcpListener::bind((http.host.as_str(), http.port)).await;
+    match bound {
+        Ok(listener) => Ok(Listener::Tcp(listener)),
+        Err(error) => Err(format!("cannot listen on {}:{}: {error}", http.host, http.port).into()),
+    }
+}
+
+/// Removes a socket that a server left behind: nobody answers on it.
+async fn remove_stale(path: &Path) {
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket && UnixStream::connect(path).await.is_err() {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+async fn serve(listener: Listener, app: App, running: &Running) -> Result<(), CliError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let shutdown = async move {
@@ -63,22 +96,10 @@ async fn listen(args: &Args, app: App, running: &Running) -> Result<(), CliError
             () = ended(running) => log::error!("the engine has ended: draining"),
         }
     };
-    let listener = match &args.http.uds {
-        Some(path) => {
-            log::info!("listening on {}", path.display());
-            Listener::Unix(UnixListener::bind(path)?)
-        }
-        None => {
-            let http = &args.http;
-            let listener = TcpListener::bind((http.host.as_str(), http.port))
-                .await
-                .map_err(|error| {
-                    format!("cannot listen on {}:{}: {error}", http.host, http.port)
-                })?;
-            log::info!("listening on http://{}", listener.local_addr()?);
-            Listener::Tcp(listener)
-        }
-    };
+    match &listener {
+        Listener::Tcp(tcp) => log::info!("listening on http://{}", tcp.local_addr()?),
+        Listener::Unix(unix) => log::info!("listening on {:?}", unix.local_addr()?),
+    }
     http::serve(listener, app, shutdown).await?;
     Ok(())
 }

@@ -121,27 +121,30 @@ impl Live {
         ending
     }
 
-    /// Rules out what the constraint of the answer does not allow next. `false`: the answer cannot
-    /// go on.
-    pub(super) fn constrain(&mut self, logits: &mut [f32]) -> bool {
+    /// Rules out what the constraint of the answer does not allow next.
+    ///
+    /// # Errors
+    /// Why the answer cannot go on.
+    pub(super) fn constrain(&mut self, logits: &mut [f32]) -> Result<(), Failure> {
         let Some(matcher) = &mut self.request.matcher else {
-            return true;
+            return Ok(());
         };
-        match matcher.mask() {
-            Ok(mask) => {
-                for (token, logit) in logits.iter_mut().enumerate() {
-                    let word = mask.get(token / 32).copied().unwrap_or(0);
-                    if (word >> (token % 32)) & 1 == 0 {
-                        *logit = f32::NEG_INFINITY;
-                    }
-                }
-                true
-            }
-            Err(error) => {
-                self.failure = Some(Failure::Constraint(error.to_string()));
-                false
+        let mask = matcher
+            .mask()
+            .map_err(|error| Failure::Constraint(error.to_string()))?;
+        for (token, logit) in logits.iter_mut().enumerate() {
+            let word = mask.get(token / 32).copied().unwrap_or(0);
+            if (word >> (token % 32)) & 1 == 0 {
+                *logit = f32::NEG_INFINITY;
             }
         }
+        Ok(())
+    }
+
+    /// Ends the answer because no token can follow.
+    pub(super) fn give_up(&mut self, failure: Failure) -> Finish {
+        self.failure = Some(failure);
+        Finish::NoToken
     }
 
     /// Tells the constraint of the answer which token was drawn. The mask allowed it, so nothing

@@ -263,14 +263,16 @@ impl Engine {
     /// Ends every stream that is still open, those at the door included.
     fn fail_everything(&mut self, error: Option<&EngineError>) {
         self.parts.door.messages.close();
-        while let Ok(message) = self.parts.door.messages.try_recv() {
+        // A message on its way in as the door closes is waited for: nothing passes unheard.
+        while let Some(message) = self.parts.door.messages.blocking_recv() {
             self.take(message);
         }
         let failure = match error {
             Some(error) => Failure::Engine(error.to_string()),
             None => Failure::ShuttingDown,
         };
-        let unrecorded = matches!(error, Some(EngineError::Journal(_)));
+        let held = |journal: &JournalWriter| journal.holds_tokens_back();
+        let unrecorded = self.parts.journal.as_ref().is_some_and(held) && error.is_some();
         for mut live in std::mem::take(&mut self.live).into_values() {
             if unrecorded {
                 live.forget_unsent();
@@ -298,11 +300,14 @@ fn arrival(id: RequestId, sibling_of: Option<RequestId>, submission: &Submission
 }
 
 /// A request that asks for its prompt's logprobs needs every row computed, so it shares nothing:
-/// its salt is its own. No caller can name such a salt, since theirs have no leading NUL.
+/// its salt is its own: no caller can name it, since theirs all begin otherwise.
 fn cache_salt(id: RequestId, submission: &Submission) -> Option<Arc<str>> {
     match submission.request.prompt_logprobs {
-        Some(_) => Some(Arc::from(format!("\0request {id}"))),
-        None => submission.request.cache_salt.clone(),
+        Some(_) => Some(Arc::from(format!("request {id}"))),
+        None => {
+            let salt = submission.request.cache_salt.as_ref()?;
+            Some(Arc::from(format!("salt {salt}")))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! From logits to tokens, events, and the advances of the next step.
 
 use crate::batch::BatchSequence;
-use crate::request::{FinishReason, RequestId};
+use crate::request::{Failure, FinishReason, RequestId};
 use crate::sampler::{Draw, History};
 use crate::scheduler::{Advance, Chunk, Finish};
 
@@ -110,37 +110,38 @@ impl Engine {
             probe.logits(chunk.request, tokens.len(), logits);
         }
         let raw = live.request.logprobs.map(|_| logits.to_vec());
-        // A token that is ruled out before the penalties stays so: they change no infinity.
-        if !live.constrain(logits) {
+        if live.request.stop.max_tokens == 0 {
+            let finished = Some(live.end(FinishReason::Length, None));
             return Advance {
                 sequence: chunk.sequence,
                 token: None,
-                finished: Some(Finish::NonFinite),
+                finished,
             };
         }
         let ending = live.ruled_out(tokenizer);
-        let draw = Draw {
-            params: &live.request.sampling,
-            history: History { prompt, output },
-            ending: &ending,
-        };
-        let token = match live.request.stop.max_tokens {
-            0 => None,
-            _ => self.sampler.sample(logits, draw),
-        };
-        let finished = match token {
-            None => Some(live.end(FinishReason::Length, None)),
-            Some(token) => {
+        // A token that is ruled out before the penalties stays so: they change no infinity.
+        let token = live.constrain(logits).and_then(|()| {
+            let draw = Draw {
+                params: &live.request.sampling,
+                history: History { prompt, output },
+                ending: &ending,
+            };
+            let token = self.sampler.sample(logits, draw);
+            token.ok_or_else(|| Failure::Constraint("no token may follow".to_owned()))
+        });
+        let finished = match &token {
+            Err(failure) => Some(live.give_up(failure.clone())),
+            Ok(token) => {
                 let top = live.request.logprobs.unwrap_or(0);
-                let logprobs = raw.map(|raw| self.sampler.logprobs(&raw, token, top));
+                let logprobs = raw.map(|raw| self.sampler.logprobs(&raw, *token, top));
                 live.timing.token(&self.parts.metrics);
-                live.commit(token);
-                live.push(tokenizer, token, logprobs)
+                live.commit(*token);
+                live.push(tokenizer, *token, logprobs)
             }
         };
         Advance {
             sequence: chunk.sequence,
-            token,
+            token: token.ok(),
             finished,
         }
     }

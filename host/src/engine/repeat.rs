@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use policy_core::SequenceId;
 use serde::Serialize;
 use tokio::sync::mpsc;
 
@@ -40,6 +39,8 @@ pub struct TokenDifference {
     pub recorded: Option<TokenId>,
     /// What the model gives.
     pub drawn: Option<TokenId>,
+    /// Whether they differ in the end of the answer that comes with it.
+    pub end_differs: bool,
 }
 
 impl fmt::Display for TokenDifference {
@@ -50,7 +51,11 @@ impl fmt::Display for TokenDifference {
         write!(
             f,
             "step {step}: sequence {sequence} drew token {recorded}, and should have drawn {drawn}"
-        )
+        )?;
+        if self.end_differs {
+            f.write_str(", and its answer ends otherwise")?;
+        }
+        Ok(())
     }
 }
 
@@ -135,24 +140,21 @@ impl Repeat {
     }
 
     fn compare(&mut self, recorded: &[Advance], step: u64) -> Option<TokenDifference> {
-        let drawn_by = |drawn: &[Advance], sequence: SequenceId| {
-            drawn
-                .iter()
-                .find(|a| a.sequence == sequence)
-                .and_then(|a| a.token)
-        };
-        for advance in recorded {
-            let drawn = drawn_by(&self.drawn, advance.sequence);
-            if drawn != advance.token {
-                let sequence = advance.sequence.number();
+        let count = recorded.len().max(self.drawn.len());
+        for index in 0..count {
+            let (recorded, drawn) = (recorded.get(index), self.drawn.get(index));
+            if recorded != drawn {
+                let sequence = recorded.or(drawn)?.sequence.number();
+                let (recorded, drawn) = (recorded.copied(), drawn.copied());
                 return Some(TokenDifference {
                     step,
                     sequence,
-                    recorded: advance.token,
-                    drawn,
+                    recorded: recorded.and_then(|a| a.token),
+                    drawn: drawn.and_then(|a| a.token),
+                    end_differs: recorded.map(|a| a.finished) != drawn.map(|a| a.finished),
                 });
             }
-            self.tokens += u64::from(drawn.is_some());
+            self.tokens += u64::from(drawn.is_some_and(|a| a.token.is_some()));
         }
         None
     }

@@ -183,7 +183,7 @@ fn end_reason(cause: ReleaseCause) -> EndReason {
         ReleaseCause::Finished(Finish::Stop) => EndReason::Stop,
         ReleaseCause::Finished(Finish::Length) => EndReason::Length,
         ReleaseCause::Cancelled => EndReason::Abort,
-        ReleaseCause::Finished(Finish::NonFinite)
+        ReleaseCause::Finished(Finish::NonFinite | Finish::NoToken)
         | ReleaseCause::Expired
         | ReleaseCause::Rejected(_) => EndReason::Error,
     }

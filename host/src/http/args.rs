@@ -45,6 +45,12 @@ struct TimeArgs {
     /// Seconds that running requests may take after a request to shut down
     #[arg(long, env = "LOCKSTEP_DRAIN_TIMEOUT", default_value_t = 30)]
     drain_timeout: u64,
+    /// Seconds from the door to the end of an answer whose request names no `timeout` [default: no limit]
+    #[arg(long, env = "LOCKSTEP_REQUEST_TIMEOUT")]
+    request_timeout: Option<u64>,
+    /// Seconds from the door to the first seat, where the request names no `queue_timeout` [default: no limit]
+    #[arg(long, env = "LOCKSTEP_QUEUE_TIMEOUT")]
+    queue_timeout: Option<u64>,
     /// Seconds from the first byte of a request's head to its last
     #[arg(long, env = "LOCKSTEP_HTTP_HEADER_TIMEOUT", default_value_t = 10)]
     http_header_timeout: u64,
@@ -139,6 +145,8 @@ impl HttpArgs {
             write_timeout: Duration::from_secs(times.http_write_timeout),
             keep_alive_interval: Duration::from_secs(times.http_keep_alive_interval),
             drain_timeout: Duration::from_secs(times.drain_timeout),
+            request_timeout: times.request_timeout.map(Duration::from_secs),
+            queue_timeout: times.queue_timeout.map(Duration::from_secs),
             // The parser itself recurses 128 deep at most.
             max_json_depth: sizes.max_json_depth.min(120),
             max_choices: sizes.max_choices.max(1),

@@ -40,13 +40,16 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let (call, body) = call.read_body().await?;
     let server = Arc::clone(&call.server);
     let mut request = ChatRequest::read(&body, server.bounds())?;
+    let body_bytes = body.len();
+    // It would lie there for as long as the answer takes.
+    drop(body);
     prepare::check_model(&server, request.common.model.as_deref())?;
     let shown = shown(&request);
     // Some formats mark a call by control tokens, which the parser has to see.
     request.common.skip_special_tokens &= shown.calls.is_none();
     let constraint = request.take_constraint()?;
     prepare::constrain(&server, constraint, &mut request.common).await?;
-    let tokens = prepare::render_chat(&server, request.prompt, body.len()).await?;
+    let tokens = prepare::render_chat(&server, request.prompt, body_bytes).await?;
     let wanted = Wanted {
         logprobs: request.logprobs,
         prompt_logprobs: request.common.prompt_logprobs,

@@ -38,6 +38,8 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let (call, body) = call.read_body().await?;
     let server = Arc::clone(&call.server);
     let request = CompletionRequest::read(&body, server.bounds())?;
+    // It would lie there for as long as the answer takes.
+    drop(body);
     prepare::check_model(&server, request.common.model.as_deref())?;
     let mut common = request.common;
     prepare::constrain(&server, request.constraint, &mut common).await?;

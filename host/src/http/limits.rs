@@ -28,6 +28,10 @@ pub struct HttpLimits {
     pub keep_alive_interval: Duration,
     /// How long running requests may go on once shutdown was asked for.
     pub drain_timeout: Duration,
+    /// From the door to the end of an answer whose request names no `timeout`; `None` is for ever.
+    pub request_timeout: Option<Duration>,
+    /// From the door to the first seat, where the request names no `queue_timeout`.
+    pub queue_timeout: Option<Duration>,
     /// Nesting of arrays and objects in a body.
     pub max_json_depth: usize,
     /// `n`: choices per prompt.
@@ -74,6 +78,8 @@ impl Default for HttpLimits {
             write_timeout: Duration::from_secs(60),
             keep_alive_interval: Duration::from_secs(15),
             drain_timeout: Duration::from_secs(30),
+            request_timeout: None,
+            queue_timeout: None,
             max_json_depth: 64,
             max_choices: 16,
             max_batch_prompts: 256,

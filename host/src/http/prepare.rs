@@ -71,8 +71,8 @@ pub(super) fn prepare(
                 logprobs: wanted.logprobs,
                 prompt_logprobs: wanted.prompt_logprobs,
                 cache_salt: common.cache_salt.clone(),
-                timeout: None,
-                queue_timeout: None,
+                timeout: common.timeout.or(app.limits.request_timeout),
+                queue_timeout: common.queue_timeout.or(app.limits.queue_timeout),
                 matcher: common.matcher.clone(),
             };
             request.sampling.seed = choice_seed(seed, choice);

@@ -25,6 +25,9 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let (call, body) = call.read_body().await?;
     let server = Arc::clone(&call.server);
     let request = ResponsesRequest::read(&body, server.bounds())?;
+    let body_bytes = body.len();
+    // It would lie there for as long as the answer takes.
+    drop(body);
     let mut chat = request.chat;
     prepare::check_model(&server, chat.common.model.as_deref())?;
     let constraint = chat.take_constraint()?;
@@ -32,7 +35,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let calls = chat.calls();
     // Some formats mark a call by control tokens, which the parser has to see.
     chat.common.skip_special_tokens &= calls.is_none();
-    let tokens = prepare::render_chat(&server, chat.prompt, body.len()).await?;
+    let tokens = prepare::render_chat(&server, chat.prompt, body_bytes).await?;
     let wanted = Wanted {
         logprobs: chat.logprobs,
         prompt_logprobs: None,

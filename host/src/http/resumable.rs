@@ -107,7 +107,7 @@ pub(super) fn start(
     generation: Generation,
     format: impl Format + 'static,
 ) -> Result<Reply, ApiError> {
-    let server = Arc::clone(&call.server);
+    let server = &call.server;
     let limits = &server.app.limits;
     let name = server.ids.secret("stream-").ok_or_else(|| {
         let message = "this system has no entropy to name a resumable stream with";
@@ -124,12 +124,14 @@ pub(super) fn start(
         .insert(&stream, limits.max_resumable_streams)?;
     let reply = reply(&stream, 0, limits.keep_alive_interval);
     let grace = limits.resume_grace;
+    // The task must not hold the server: that would keep the door open behind a drain.
+    let kept = Arc::clone(&server.resumables);
     tokio::spawn(async move {
         tokio::select! {
             () = write(&stream, generation, format) => stream.abandoned(grace).await,
             () = stream.abandoned(grace) => {}
         }
-        server.resumables.lock().remove(&stream.name);
+        kept.lock().remove(&stream.name);
     });
     Ok(reply)
 }

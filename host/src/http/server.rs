@@ -48,7 +48,7 @@ pub(super) struct Server {
     pub(super) app: App,
     pub(super) in_flight: InFlight,
     pub(super) ids: super::ids::IdSource,
-    pub(super) resumables: Resumables,
+    pub(super) resumables: Arc<Resumables>,
     /// Constraints that are compiled at a time.
     pub(super) compiling: Semaphore,
     pub(super) started: u64,
@@ -101,7 +101,7 @@ impl Server {
             app,
             in_flight: InFlight::default(),
             ids,
-            resumables: Resumables::default(),
+            resumables: Arc::default(),
             compiling: Semaphore::new(MAX_COMPILING),
             started,
         }

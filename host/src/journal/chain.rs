@@ -31,6 +31,9 @@ impl Chain {
         hasher
     }
 
+    /// Bytes that closing a line adds to it.
+    pub(super) const FIELD_BYTES: usize = FIELD.len() + DIGITS + 3;
+
     /// Its 64 hexadecimal digits.
     pub fn hex(&self) -> String {
         let mut hex = String::with_capacity(DIGITS);

@@ -204,10 +204,15 @@ impl Decoder {
 }
 
 fn finish(name: &str) -> Result<Finish, DecodeError> {
-    [Finish::Stop, Finish::Length, Finish::NonFinite]
-        .into_iter()
-        .find(|finish| finish_name(*finish) == name)
-        .ok_or_else(|| wrong(&format!("unknown finish {name:?}")))
+    [
+        Finish::Stop,
+        Finish::Length,
+        Finish::NonFinite,
+        Finish::NoToken,
+    ]
+    .into_iter()
+    .find(|finish| finish_name(*finish) == name)
+    .ok_or_else(|| wrong(&format!("unknown finish {name:?}")))
 }
 
 fn collect<T, U>(

@@ -275,6 +275,7 @@ pub(super) fn finish_name(finish: Finish) -> &'static str {
         Finish::Stop => "stop",
         Finish::Length => "length",
         Finish::NonFinite => "non-finite",
+        Finish::NoToken => "no-token",
     }
 }
 

@@ -9,10 +9,12 @@ mod chronicle;
 mod decode;
 mod encode;
 mod explain;
+mod file;
 mod locate;
 mod reader;
 mod recorder;
 mod replay;
+mod sync;
 mod writer;
 
 pub use account::{Account, AccountEvent, CandidateAccount, PreemptionAccount};
@@ -23,12 +25,13 @@ pub use encode::Encoder;
 pub use explain::{ExplainError, explain};
 pub use reader::{JournalReader, Line, ReadError, Tail};
 pub use recorder::Recorder;
-pub use replay::{Difference, ReplayReport, replay, replay_with};
-pub use writer::{JournalError, JournalOptions, JournalSync, JournalWriter};
+pub use replay::{Difference, ReplayReport, replay, replay_files, replay_with};
+pub use sync::JournalSync;
+pub use writer::{JournalError, JournalOptions, JournalWriter};
 
 use serde::{Deserialize, Serialize};
 
-use crate::scheduler::SchedulerConfig;
+use crate::scheduler::{Checkpoint, SchedulerConfig};
 
 /// The version of the format that this build writes and reads.
 pub const JOURNAL_VERSION: u32 = 1;
@@ -48,6 +51,13 @@ pub struct Header {
     pub content: JournalContent,
     /// The scheduler's limits.
     pub config: SchedulerConfig,
+    /// The scheduler's state before the first record, in a file that continues another and records
+    /// tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
+    /// The last chain hash of the file that this one continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
 }
 
 impl Header {
@@ -60,6 +70,8 @@ impl Header {
             numerics: numerics.to_owned(),
             content: JournalContent::Tokens,
             config,
+            checkpoint: None,
+            previous: None,
         }
     }
 }

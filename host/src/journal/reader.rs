@@ -19,6 +19,10 @@ pub enum ReadError {
     Version(PathBuf, u32),
     /// The header does not have the chain hash that it says.
     HeaderAltered(PathBuf),
+    /// The file continues another one, and cannot be read without it.
+    Continues(PathBuf),
+    /// The file does not continue the one before it.
+    NotNext(PathBuf, PathBuf),
 }
 
 impl fmt::Display for ReadError {
@@ -34,6 +38,17 @@ impl fmt::Display for ReadError {
                 f,
                 "{} has journal version {version}, and this build reads version {JOURNAL_VERSION}",
                 path.display()
+            ),
+            Self::Continues(path) => write!(
+                f,
+                "{} continues an earlier file: give all of them, in order, up to the first",
+                path.display()
+            ),
+            Self::NotNext(path, before) => write!(
+                f,
+                "{} does not continue {}",
+                path.display(),
+                before.display()
             ),
             Self::HeaderAltered(path) => write!(
                 f,
@@ -123,6 +138,11 @@ impl JournalReader {
     /// The header.
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// The chain with the last line that was read.
+    pub fn chain(&self) -> Chain {
+        self.chain
     }
 
     /// How the file ended; known once [`Self::next_line`] gave `None`.

@@ -6,12 +6,12 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::JournalContent;
-use super::chain::split;
+use super::chain::{Chain, split};
 use super::decode::{DecodeError, Decoder};
 use super::encode::Encoder;
 use super::locate::{first_difference, path_at};
 use super::reader::{JournalReader, Line, ReadError, Tail};
+use super::{Header, JournalContent};
 use crate::scheduler::{Inputs, Plan, ProtocolError, Scheduler};
 
 /// What a replay found.
@@ -79,37 +79,41 @@ pub fn replay(path: &Path) -> Result<ReplayReport, ReadError> {
 /// As [`replay`].
 pub fn replay_with(
     path: &Path,
+    observe: impl FnMut(&Inputs, &Plan),
+) -> Result<ReplayReport, ReadError> {
+    replay_files(&[path], observe)
+}
+
+/// Replays the files of a journal that was continued, the first first.
+///
+/// # Errors
+/// As [`replay`]; and where a file does not continue the one before it.
+pub fn replay_files(
+    paths: &[impl AsRef<Path>],
     mut observe: impl FnMut(&Inputs, &Plan),
 ) -> Result<ReplayReport, ReadError> {
-    let mut reader = JournalReader::open(path)?;
-    let header = reader.header().clone();
-    let scheduler = Scheduler::new(header.config.clone())
-        .map_err(|error| ReadError::NotAJournal(path.to_owned(), error.to_string()))?;
-    let mut replay = Replay {
-        content: header.content,
-        scheduler,
-        encoder: Encoder::new(&header),
-        decoder: Decoder::new(&header),
-        plan: Plan::default(),
-        expected: Vec::new(),
-    };
     let mut report = ReplayReport {
         steps: 0,
         difference: None,
         torn_bytes: None,
     };
-    while let Some(line) = reader.next_line()? {
-        match replay.line(&line, report.steps + 1) {
-            Ok(inputs) => observe(&inputs, &replay.plan),
-            Err(difference) => {
-                report.difference = Some(*difference);
-                break;
+    let mut last: Option<(Replay, &Path, Chain)> = None;
+    for path in paths.iter().map(AsRef::as_ref) {
+        let mut reader = JournalReader::open(path)?;
+        let mut replay = match last {
+            Some((replay, before, chain)) => {
+                if reader.header().previous != Some(chain.hex()) {
+                    return Err(ReadError::NotNext(path.to_owned(), before.to_owned()));
+                }
+                replay
             }
+            None => Replay::begin(path, reader.header())?,
+        };
+        replay.file(&mut reader, &mut report, &mut observe)?;
+        if report.difference.is_some() {
+            break;
         }
-        report.steps += 1;
-    }
-    if let Tail::Torn { bytes, .. } = reader.tail() {
-        report.torn_bytes = Some(bytes);
+        last = Some((replay, path, reader.chain()));
     }
     Ok(report)
 }
@@ -124,6 +128,47 @@ struct Replay {
 }
 
 impl Replay {
+    fn begin(path: &Path, header: &Header) -> Result<Self, ReadError> {
+        let not = |why: String| ReadError::NotAJournal(path.to_owned(), why);
+        let config = header.config.clone();
+        let scheduler = match (&header.checkpoint, &header.previous) {
+            (Some(checkpoint), _) => Scheduler::restore(config, checkpoint).map_err(not)?,
+            (None, Some(_)) => return Err(ReadError::Continues(path.to_owned())),
+            (None, None) => Scheduler::new(config).map_err(|error| not(error.to_string()))?,
+        };
+        Ok(Self {
+            content: header.content,
+            scheduler,
+            encoder: Encoder::new(header),
+            decoder: Decoder::new(header),
+            plan: Plan::default(),
+            expected: Vec::new(),
+        })
+    }
+
+    /// Takes the steps of one file, up to the first difference.
+    fn file(
+        &mut self,
+        reader: &mut JournalReader,
+        report: &mut ReplayReport,
+        observe: &mut impl FnMut(&Inputs, &Plan),
+    ) -> Result<(), ReadError> {
+        while let Some(line) = reader.next_line()? {
+            match self.line(&line, self.scheduler.num_steps() + 1) {
+                Ok(inputs) => observe(&inputs, &self.plan),
+                Err(difference) => {
+                    report.difference = Some(*difference);
+                    return Ok(());
+                }
+            }
+            report.steps += 1;
+        }
+        if let Tail::Torn { bytes, .. } = reader.tail() {
+            report.torn_bytes = Some(bytes);
+        }
+        Ok(())
+    }
+
     /// Takes the step of one line; says where the line differs from it.
     fn line(&mut self, line: &Line, step: u64) -> Result<Inputs, Box<Difference>> {
         if !line.chained {

@@ -1,61 +1,21 @@
 //! The journal's writer: a thread of its own behind a bounded, ordered hand-over.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use super::chain::Chain;
 use super::encode::Encoder;
+use super::file::{FileSink, Sink};
+use super::sync::JournalSync;
 use super::{Header, JournalContent};
 use crate::scheduler::{Inputs, Plan, Scheduler};
 
 /// Records that may be on their way to the file: with more, the engine waits. Nothing is lost.
 const IN_FLIGHT: usize = 64;
-
-/// How records reach the disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JournalSync {
-    /// When the operating system sees fit, and at the end: a crash of the machine may lose a tail.
-    #[default]
-    None,
-    /// After so many records. After each one, a token can wait until its record is durable.
-    Every(NonZeroU32),
-}
-
-impl JournalSync {
-    /// After each record.
-    pub const STEP: Self = Self::Every(NonZeroU32::MIN);
-}
-
-impl FromStr for JournalSync {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "none" => Ok(Self::None),
-            "step" => Ok(Self::STEP),
-            number => number.parse().map(Self::Every).map_err(|_| {
-                format!("{text:?} is not a journal sync: use none, step, or a number of steps")
-            }),
-        }
-    }
-}
-
-impl fmt::Display for JournalSync {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("none"),
-            &Self::STEP => f.write_str("step"),
-            Self::Every(steps) => write!(f, "{steps}"),
-        }
-    }
-}
 
 /// Where a journal goes, and how.
 #[derive(Clone, Debug)]
@@ -66,6 +26,10 @@ pub struct JournalOptions {
     pub sync: JournalSync,
     /// What is recorded of prompts and answers.
     pub content: JournalContent,
+    /// The size, in bytes, at which the file is renamed to the next free `FILE.N` and begun anew.
+    pub max_bytes: Option<u64>,
+    /// How many renamed files are kept, the newest; `None` keeps all.
+    pub max_files: Option<u32>,
 }
 
 /// The journal cannot be written: the engine must stop.
@@ -90,9 +54,13 @@ impl std::error::Error for JournalError {}
 #[derive(Debug)]
 pub struct JournalWriter {
     encoder: Encoder,
+    header: Header,
     path: PathBuf,
     sync: JournalSync,
-    records: Option<SyncSender<Vec<u8>>>,
+    max_bytes: Option<u64>,
+    /// Bytes handed over for the present file.
+    bytes: u64,
+    lines: Option<SyncSender<Message>>,
     empties: Receiver<Vec<u8>>,
     appended: u64,
     progress: Arc<Progress>,
@@ -139,21 +107,21 @@ impl JournalWriter {
             path: options.path.clone(),
             message: error.to_string(),
         };
-        let mut file = create(&options.path).map_err(fail)?;
+        let mut sink = FileSink::create(options).map_err(fail)?;
         let mut line = Vec::new();
         Encoder::header(&header, &mut line);
         let chain = Chain::default().seal(&mut line);
-        file.write_all(&line).map_err(fail)?;
-        Self::start(options, &header, Box::new(FileSink(file)), chain).map_err(fail)
+        sink.write(&line).map_err(fail)?;
+        Self::start(options, header, Box::new(sink), chain).map_err(fail)
     }
 
     fn start(
         options: &JournalOptions,
-        header: &Header,
+        header: Header,
         sink: Box<dyn Sink>,
         chain: Chain,
     ) -> io::Result<Self> {
-        let (records, incoming) = sync_channel(IN_FLIGHT);
+        let (lines, incoming) = sync_channel(IN_FLIGHT);
         let (recycled, empties) = sync_channel(IN_FLIGHT);
         for _ in 0..IN_FLIGHT {
             let _ = recycled.try_send(Vec::new());
@@ -170,10 +138,13 @@ impl JournalWriter {
             .name("journal".to_owned())
             .spawn(move || writer.run(&incoming, &recycled))?;
         Ok(Self {
-            encoder: Encoder::new(header),
+            encoder: Encoder::new(&header),
+            header,
             path: options.path.clone(),
             sync: options.sync,
-            records: Some(records),
+            max_bytes: options.max_bytes,
+            bytes: 0,
+            lines: Some(lines),
             empties,
             appended: 0,
             progress,
@@ -198,13 +169,40 @@ impl JournalWriter {
         if plan.step == 0 {
             return Ok(());
         }
+        let mut line = self.empty()?;
+        self.encoder.record(inputs, plan, scheduler, &mut line);
+        self.bytes += (line.len() + Chain::FIELD_BYTES) as u64;
+        self.send(Message::Record(line))?;
+        self.appended += 1;
+        if self.max_bytes.is_some_and(|most| self.bytes >= most) {
+            self.rotate(scheduler)?;
+        }
+        Ok(())
+    }
+
+    /// Has the file continued by a new one, which begins with the scheduler's state. That is made
+    /// of tokens: without them, the files replay together only.
+    fn rotate(&mut self, scheduler: &Scheduler) -> Result<(), JournalError> {
+        let mut line = self.empty()?;
+        self.header.checkpoint = match self.header.content {
+            JournalContent::Tokens => Some(scheduler.checkpoint()),
+            JournalContent::Ids => None,
+        };
+        Encoder::header(&self.header, &mut line);
+        self.header.checkpoint = None;
+        self.bytes = 0;
+        self.send(Message::Rotate(line))
+    }
+
+    fn empty(&self) -> Result<Vec<u8>, JournalError> {
         let mut line = self.empties.recv().map_err(|_| self.ended())?;
         line.clear();
-        self.encoder.record(inputs, plan, scheduler, &mut line);
-        let records = self.records.as_ref().ok_or_else(|| self.ended())?;
-        records.send(line).map_err(|_| self.ended())?;
-        self.appended += 1;
-        Ok(())
+        Ok(line)
+    }
+
+    fn send(&self, message: Message) -> Result<(), JournalError> {
+        let lines = self.lines.as_ref().ok_or_else(|| self.ended())?;
+        lines.send(message).map_err(|_| self.ended())
     }
 
     /// Under a sync after each record, waits until every record is durable; else only checks for
@@ -251,7 +249,7 @@ impl JournalWriter {
     }
 
     fn end(&mut self) {
-        self.records = None;
+        self.lines = None;
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was noted as a failure.
             let _ = thread.join();
@@ -283,22 +281,12 @@ impl Drop for JournalWriter {
     }
 }
 
-/// Where lines go.
-trait Sink: Send {
-    fn write(&mut self, line: &[u8]) -> io::Result<()>;
-    fn sync(&mut self) -> io::Result<()>;
-}
-
-struct FileSink(File);
-
-impl Sink for FileSink {
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        self.0.write_all(line)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.0.sync_data()
-    }
+/// A line on its way, without its chain.
+enum Message {
+    /// A step's.
+    Record(Vec<u8>),
+    /// The header of a new file.
+    Rotate(Vec<u8>),
 }
 
 struct Writer {
@@ -312,13 +300,17 @@ struct Writer {
 impl Writer {
     /// Writes lines until there are no more senders; after a failure it only takes them in, so that
     /// the engine comes to see the failure and is not left waiting.
-    fn run(mut self, incoming: &Receiver<Vec<u8>>, recycled: &SyncSender<Vec<u8>>) {
+    fn run(mut self, incoming: &Receiver<Message>, recycled: &SyncSender<Vec<u8>>) {
         let mut outcome = Ok(());
-        for mut line in incoming {
+        for mut message in incoming {
             if outcome.is_ok() {
-                outcome = self.line(&mut line);
+                outcome = match &mut message {
+                    Message::Record(line) => self.line(line),
+                    Message::Rotate(line) => self.rotate(line),
+                };
                 self.note(&outcome);
             }
+            let (Message::Record(line) | Message::Rotate(line)) = message;
             // The receiver is gone only when the engine is.
             let _ = recycled.try_send(line);
         }
@@ -346,6 +338,15 @@ impl Writer {
         }
     }
 
+    fn rotate(&mut self, header: &mut Vec<u8>) -> io::Result<()> {
+        self.synced()?;
+        self.sink.rotate()?;
+        let previous = format!(",\"previous\":\"{}\"", self.chain.hex());
+        header.extend_from_slice(previous.as_bytes());
+        self.chain = Chain::default().seal(header);
+        self.sink.write(header)
+    }
+
     fn synced(&mut self) -> io::Result<()> {
         self.sink.sync()?;
         self.unsynced = 0;
@@ -360,23 +361,6 @@ impl Drop for Writer {
             self.note(&Err(io::Error::other("its writer panicked")));
         }
     }
-}
-
-/// Creates a file that was not there; one that was is renamed first.
-fn create(path: &Path) -> io::Result<File> {
-    if path.exists() {
-        let numbered = |number: u32| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(format!(".{number}"));
-            PathBuf::from(name)
-        };
-        let free = (1..=u32::MAX)
-            .map(numbered)
-            .find(|other| !other.exists())
-            .ok_or_else(|| io::Error::other("no free name for the old file"))?;
-        fs::rename(path, free)?;
-    }
-    OpenOptions::new().write(true).create_new(true).open(path)
 }
 
 #[cfg(test)]
@@ -408,6 +392,10 @@ mod tests {
             Ok(())
         }
 
+        fn rotate(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
         fn sync(&mut self) -> io::Result<()> {
             *self.syncs.lock().unwrap() += 1;
             Ok(())
@@ -436,10 +424,12 @@ mod tests {
             path: PathBuf::from("journal"),
             sync,
             content: JournalContent::Tokens,
+            max_bytes: None,
+            max_files: None,
         };
         let header = Header::new(SchedulerConfig::default(), "", "portable-1");
         let writer =
-            JournalWriter::start(&options, &header, Box::new(disk), Chain::default()).unwrap();
+            JournalWriter::start(&options, header, Box::new(disk), Chain::default()).unwrap();
         (writer, Written { lines, syncs })
     }
 

@@ -55,6 +55,21 @@ impl ContentId {
     }
 }
 
+impl serde::Serialize for ContentId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for ContentId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let digits = <std::borrow::Cow<'_, str>>::deserialize(deserializer)?;
+        blake3::Hash::from_hex(digits.as_bytes())
+            .map(|hash| Self(*hash.as_bytes()))
+            .map_err(serde::de::Error::custom)
+    }
+}
+
 impl fmt::Display for ContentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -13,6 +13,8 @@ pub(super) struct Evictable {
     heap: Vec<EvictionRank>,
     /// Where each block stands in the heap, or [`ABSENT`].
     places: Vec<u32>,
+    /// The step of each cached block's last use.
+    steps: Vec<u64>,
 }
 
 impl Evictable {
@@ -21,6 +23,7 @@ impl Evictable {
         Self {
             heap: Vec::with_capacity(num_blocks),
             places: vec![ABSENT; num_blocks],
+            steps: vec![0; num_blocks],
         }
     }
 
@@ -32,8 +35,14 @@ impl Evictable {
         self.places[block as usize] != ABSENT
     }
 
+    /// The step of a block's last use, if it is cached.
+    pub(super) fn last_used_step(&self, block: BlockId) -> Option<u64> {
+        self.contains(block).then(|| self.steps[block as usize])
+    }
+
     pub(super) fn insert(&mut self, block: CachedBlock) {
         assert!(!self.contains(block.id), "block {} is cached", block.id);
+        self.steps[block.id as usize] = block.last_used_step;
         self.heap.push(block.rank());
         self.rise(self.heap.len() - 1);
     }

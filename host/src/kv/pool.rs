@@ -12,23 +12,29 @@ use crate::batch::TokenId;
 /// Every block is free, cached or referenced at any time. All memory is allocated at the start.
 #[derive(Clone, Debug)]
 pub struct BlockPool {
-    block_size: usize,
-    references: Vec<u32>,
+    pub(super) block_size: usize,
+    pub(super) references: Vec<u32>,
     /// A stack: the block freed last goes first.
-    free: Vec<u32>,
-    evictable: Evictable,
-    index: PrefixIndex,
+    pub(super) free: Vec<u32>,
+    pub(super) evictable: Evictable,
+    pub(super) index: PrefixIndex,
     /// What indexed blocks hold; `None` for every other block.
-    contents: Vec<Option<Content>>,
+    pub(super) contents: Vec<Option<Content>>,
     /// The tokens of indexed blocks, `block_size` each.
     tokens: Vec<TokenId>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Content {
-    id: ContentId,
-    parent: ContentId,
-    depth: u32,
+pub(super) struct Content {
+    pub(super) id: ContentId,
+    pub(super) parent: ContentId,
+    pub(super) depth: u32,
+}
+
+impl Content {
+    pub(super) fn new(id: ContentId, parent: ContentId, depth: u32) -> Self {
+        Self { id, parent, depth }
+    }
 }
 
 impl BlockPool {
@@ -154,10 +160,15 @@ impl BlockPool {
                 self.free.push(other);
             }
         }
-        self.contents[block as usize] = Some(Content { id, parent, depth });
+        self.place(block, Content::new(id, parent, depth), tokens);
+    }
+
+    /// Notes what a block holds that is not indexed, under a content that nothing else has.
+    pub(super) fn place(&mut self, block: u32, content: Content, tokens: &[TokenId]) {
+        self.contents[block as usize] = Some(content);
         let first = block as usize * self.block_size;
         self.tokens[first..first + self.block_size].copy_from_slice(tokens);
-        self.index.insert(&id, block);
+        self.index.insert(&content.id, block);
     }
 
     fn forget(&mut self, block: u32) {
@@ -167,11 +178,11 @@ impl BlockPool {
         self.contents[block as usize] = None;
     }
 
-    fn content(&self, block: u32) -> Content {
+    pub(super) fn content(&self, block: u32) -> Content {
         indexed(&self.contents, block)
     }
 
-    fn tokens_of(&self, block: u32) -> &[TokenId] {
+    pub(super) fn tokens_of(&self, block: u32) -> &[TokenId] {
         &self.tokens[block as usize * self.block_size..][..self.block_size]
     }
 

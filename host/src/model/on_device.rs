@@ -3,11 +3,13 @@
 //! Each operation's result is the CPU's, bit for bit; so are the logits.
 
 mod buffers;
+mod launcher;
 mod layers;
 
-use lockstep_kernels::{Kernel, Shape, kernel};
+use lockstep_kernels::Shape;
 
 use self::buffers::{Buffers, Step};
+use self::launcher::Launcher;
 use self::layers::{DeviceLayer, Matrix, RopeTables};
 use super::footprint::positions;
 use super::weights::{Shapes, Weights};
@@ -132,163 +134,6 @@ fn limits(config: &ModelConfig, options: &ModelOptions) -> Result<(), ModelError
     Ok(())
 }
 
-/// A device, and the operations of a decoder on it.
-#[derive(Debug)]
-struct Launcher<D> {
-    device: D,
-}
-
-impl<D: Device> Launcher<D> {
-    fn launch(
-        &mut self,
-        entry: &str,
-        shape: Shape,
-        arguments: &[Argument<'_, D::Buffer>],
-    ) -> Result<(), String> {
-        let kernel: &'static Kernel =
-            kernel(entry).ok_or_else(|| format!("there is no kernel {entry}"))?;
-        let message = |error| format!("{entry}: {error}");
-        self.device
-            .launch(kernel, &shape, arguments)
-            .map_err(message)
-    }
-
-    fn embed(
-        &mut self,
-        matrix: &Matrix<D::Buffer>,
-        tokens: &D::Buffer,
-        out: &D::Buffer,
-        rows: u32,
-    ) -> Result<(), String> {
-        let entry = format!("embed_{}", matrix.format.name());
-        let shape = Shape {
-            rows,
-            ..Shape::default()
-        };
-        let arguments = [
-            Buffer(&matrix.tiles),
-            Buffer(tokens),
-            Buffer(out),
-            U32(matrix.inputs),
-        ];
-        self.launch(&entry, shape, &arguments)
-    }
-
-    /// Normalises rows and notes those that are not finite.
-    fn normalise(
-        &mut self,
-        x: &D::Buffer,
-        weight: &D::Buffer,
-        out: &D::Buffer,
-        flags: &D::Buffer,
-        (rows, width): (u32, u32),
-        epsilon: f32,
-    ) -> Result<(), String> {
-        let shape = Shape {
-            rows,
-            ..Shape::default()
-        };
-        let arguments = [
-            Buffer(x),
-            Buffer(weight),
-            Buffer(out),
-            U32(width),
-            F32(epsilon),
-        ];
-        self.launch("rms_norm", shape, &arguments)?;
-        self.check(out, flags, (rows, width))
-    }
-
-    fn check(
-        &mut self,
-        x: &D::Buffer,
-        flags: &D::Buffer,
-        (rows, width): (u32, u32),
-    ) -> Result<(), String> {
-        let shape = Shape {
-            rows,
-            ..Shape::default()
-        };
-        self.launch("check_rows", shape, &[Buffer(x), Buffer(flags), U32(width)])
-    }
-
-    /// Multiplies rows with matrices that read them; they are quantised once for each form.
-    fn linear(
-        &mut self,
-        matrices: &[(&Matrix<D::Buffer>, &D::Buffer)],
-        x: &D::Buffer,
-        quantised: &buffers::Quantised<D::Buffer>,
-        rows: u32,
-    ) -> Result<(), String> {
-        for block in [32, 256] {
-            let takes = |(m, _): &&(&Matrix<_>, _)| m.format.block_len() == block as usize;
-            let Some((matrix, _)) = matrices.iter().find(takes) else {
-                continue;
-            };
-            let buffers::Form { q, d, sums } = quantised.form(block);
-            let blocks = rows * (matrix.inputs / block);
-            let shape = Shape {
-                elements: blocks,
-                ..Shape::default()
-            };
-            let arguments = [Buffer(x), Buffer(q), Buffer(d), Buffer(sums), U32(blocks)];
-            self.launch(&format!("quantise_{block}"), shape, &arguments)?;
-        }
-        matrices
-            .iter()
-            .try_for_each(|(matrix, out)| self.product(matrix, x, quantised, out, rows))
-    }
-
-    fn product(
-        &mut self,
-        matrix: &Matrix<D::Buffer>,
-        x: &D::Buffer,
-        quantised: &buffers::Quantised<D::Buffer>,
-        out: &D::Buffer,
-        rows: u32,
-    ) -> Result<(), String> {
-        let (outputs, inputs) = (matrix.outputs, matrix.inputs);
-        let mut arguments = vec![Buffer(&matrix.tiles)];
-        match matrix.format.block_len() {
-            1 => arguments.push(Buffer(x)),
-            block => {
-                let buffers::Form { q, d, sums } = quantised.form(block as u32);
-                arguments.extend([Buffer(q), Buffer(d), Buffer(sums)]);
-            }
-        }
-        arguments.extend([Buffer(out), U32(outputs), U32(inputs), U32(rows)]);
-        let at_once = if rows == 1 { 1 } else { 8 };
-        let shape = Shape {
-            rows,
-            outputs,
-            inputs,
-            ..Shape::default()
-        };
-        self.launch(
-            &format!("linear_{}_x{at_once}", matrix.format.name()),
-            shape,
-            &arguments,
-        )
-    }
-
-    fn elementwise(
-        &mut self,
-        entry: &str,
-        [a, b, out]: [&D::Buffer; 3],
-        elements: u32,
-    ) -> Result<(), String> {
-        let shape = Shape {
-            elements,
-            ..Shape::default()
-        };
-        self.launch(
-            entry,
-            shape,
-            &[Buffer(a), Buffer(b), Buffer(out), U32(elements)],
-        )
-    }
-}
-
 /// The first half of a block.
 fn attention<D: Device>(
     launcher: &mut Launcher<D>,
@@ -316,64 +161,79 @@ fn attention<D: Device>(
         (&layer.value, &b.values),
     ];
     launcher.linear(&matrices, &b.normed, &b.quantised, rows)?;
+    rotate_and_store(launcher, config, options, layer, tables, b, rows)?;
+    attend(launcher, config, options, layer, b, step)?;
+    let query_width = config.query_width() as u32;
+    launcher.check(&b.attended, flags, (rows, query_width))?;
+    let matrices = [(&layer.output, &b.projected)];
+    launcher.linear(&matrices, &b.attended, &b.quantised, rows)?;
+    add_to_residual(launcher, b, rows * width)
+}
+
+fn rotate_and_store<D: Device>(
+    launcher: &mut Launcher<D>,
+    config: &ModelConfig,
+    options: &ModelOptions,
+    layer: &DeviceLayer<D::Buffer>,
+    tables: &RopeTables<D::Buffer>,
+    b: &Buffers<D::Buffer>,
+    rows: u32,
+) -> Result<(), String> {
     let (heads, kv_heads) = (config.heads as u32, config.kv_heads as u32);
-    let (dim, block_size) = (config.head_dim as u32, options.block_size);
-    let of_rows = Shape {
+    let dim = config.head_dim as u32;
+    let shape = Shape {
         rows,
         ..Shape::default()
     };
     for (x, heads) in [(&b.queries, heads), (&b.keys, kv_heads)] {
-        let (cosines, sines) = (&tables.cosines, &tables.sines);
-        let mut arguments = Vec::from([x, cosines, sines, &b.positions].map(Buffer));
+        let buffers = [x, &tables.cosines, &tables.sines, &b.positions];
+        let mut arguments = Vec::from(buffers.map(Buffer));
         arguments.extend([heads, dim, 2, 1].map(U32));
-        launcher.launch("rope", of_rows, &arguments)?;
+        launcher.launch("rope", shape, &arguments)?;
     }
-    let dtype = options.kv_dtype.name();
-    let kv = [
-        &b.keys,
-        &b.values,
-        &b.slots,
-        &layer.kv_keys,
-        &layer.kv_values,
-        flags,
-    ];
-    let mut arguments = Vec::from(kv.map(Buffer));
-    arguments.extend([kv_heads, dim, block_size].map(U32));
-    launcher.launch(&format!("kv_store_{dtype}"), of_rows, &arguments)?;
+    let (keys, values) = (&layer.kv_keys, &layer.kv_values);
+    let buffers = [&b.keys, &b.values, &b.slots, keys, values, &b.flags];
+    let mut arguments = Vec::from(buffers.map(Buffer));
+    arguments.extend([kv_heads, dim, options.block_size].map(U32));
+    let entry = format!("kv_store_{}", options.kv_dtype.name());
+    launcher.launch(&entry, shape, &arguments)
+}
 
+fn attend<D: Device>(
+    launcher: &mut Launcher<D>,
+    config: &ModelConfig,
+    options: &ModelOptions,
+    layer: &DeviceLayer<D::Buffer>,
+    b: &Buffers<D::Buffer>,
+    step: &Step,
+) -> Result<(), String> {
+    let (kv_heads, dim) = (config.kv_heads as u32, config.head_dim as u32);
     let shape = Shape {
-        rows,
-        heads,
+        rows: step.rows,
+        heads: config.heads as u32,
         positions: step.positions,
         ..Shape::default()
     };
+    let (keys, values) = (&layer.kv_keys, &layer.kv_values);
     let inputs = [
         &b.queries,
-        &layer.kv_keys,
-        &layer.kv_values,
+        keys,
+        values,
         &b.positions,
         &b.tables,
+        &b.block_tables,
     ];
     let partials = [&b.partial_m, &b.partial_l, &b.partial_o];
     let mut arguments = Vec::from(inputs.map(Buffer));
-    arguments.push(Buffer(&b.block_tables));
     arguments.extend(partials.map(Buffer));
-    arguments.extend([kv_heads, dim, block_size, 0].map(U32));
+    arguments.extend([kv_heads, dim, options.block_size, 0].map(U32));
     arguments.push(F32(1.0 / (config.head_dim as f32).sqrt()));
-    launcher.launch(&format!("attention_split_{dtype}"), shape, &arguments)?;
+    let entry = format!("attention_split_{}", options.kv_dtype.name());
+    launcher.launch(&entry, shape, &arguments)?;
     let mut arguments = Vec::from(partials.map(Buffer));
     arguments.extend([Buffer(&b.positions), Buffer(&b.attended)]);
     arguments.extend([dim, 0, shape.splits()].map(U32));
-    launcher.launch("attention_merge", shape, &arguments)?;
-
-    launcher.check(&b.attended, flags, (rows, heads * dim))?;
-    launcher.linear(
-        &[(&layer.output, &b.projected)],
-        &b.attended,
-        &b.quantised,
-        rows,
-    )?;
-    add_to_residual(launcher, b, rows * width)
+    launcher.launch("attention_merge", shape, &arguments)
 }
 
 /// The second half of a block.

@@ -54,7 +54,7 @@ impl Sampler {
         self.occurrences.penalise(logits, params, history);
         adjust::constrain(logits, params, history, ending);
         let best = rank::greedy(logits)?;
-        if params.temperature == 0.0 || params.top_k == 1 {
+        if params.temperature < SamplingParams::LEAST_TEMPERATURE || params.top_k == 1 {
             return Some(best);
         }
         let position = (history.prompt.len() + history.output.len()) as u64;

@@ -93,7 +93,7 @@ impl Scheduler {
             step: self.step,
             number: request.number(),
         });
-        let mut sequence = Sequence::new(arrival, importance);
+        let mut sequence = Sequence::new(arrival, importance, self.step);
         sequence.sibling_of = arrival
             .sibling_of
             .filter(|first| self.shares_prompt(*first, &sequence));

@@ -98,4 +98,6 @@ pub enum Finish {
     Length,
     /// Its activations were not finite.
     NonFinite,
+    /// No token may follow: its constraint, or what it allows and rules out, leaves none.
+    NoToken,
 }

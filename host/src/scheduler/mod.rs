@@ -7,6 +7,7 @@
 //! The engine carries the plan out, and answers it with the advances of the next step.
 
 mod apply;
+mod checkpoint;
 mod config;
 mod inputs;
 mod pass;
@@ -17,6 +18,7 @@ mod sequence;
 #[cfg(test)]
 mod tests;
 
+pub use checkpoint::Checkpoint;
 pub use config::{ConfigError, SchedulerConfig};
 pub use inputs::{Advance, Arrival, Finish, Inputs, Parameters};
 pub use plan::{

@@ -152,6 +152,9 @@ impl Scheduler {
         if sequence.preempted_step == self.step {
             return Err(Wait::Preempted);
         }
+        if !self.has_seat_for(index, pass) {
+            return Err(Wait::Seat);
+        }
         let reuse = self.reuse(index)?;
         let sequence = self.live.at(index);
         let own = sequence.num_tokens().div_ceil(self.config.block_size) - self.found.len() as u32;
@@ -163,6 +166,16 @@ impl Scheduler {
         };
         self.preempt_for(&demand, pass, plan)?;
         Ok(reuse)
+    }
+
+    /// Whether there is a seat, or somebody of a lower class behind who might give one up: if not,
+    /// its prefix need not be looked up.
+    fn has_seat_for(&self, index: u32, pass: &Pass) -> bool {
+        let priority = self.live.at(index).priority;
+        self.running.len() < self.config.max_num_seqs as usize
+            || self.running[pass.visited..]
+                .iter()
+                .any(|place| self.live.at(place.index).priority < priority)
     }
 
     /// Blocks left for the growth of those whom a sequence of this class could not displace.

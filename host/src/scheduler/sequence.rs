@@ -17,6 +17,7 @@ pub(super) struct Sequence {
     pub(super) importance: Importance,
     pub(super) priority: RequestPriority,
     pub(super) structured: bool,
+    pub(super) arrived_step: u64,
     pub(super) max_tokens: u32,
     pub(super) num_prompt_tokens: u32,
     /// The first choice of the same `n > 1`.
@@ -44,12 +45,13 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
-    pub(super) fn new(arrival: &Arrival, importance: Importance) -> Self {
+    pub(super) fn new(arrival: &Arrival, importance: Importance, step: u64) -> Self {
         Self {
             request: arrival.request,
             importance,
             priority: arrival.priority,
             structured: arrival.structured,
+            arrived_step: step,
             max_tokens: arrival.max_tokens,
             num_prompt_tokens: arrival.prompt.len() as u32,
             sibling_of: None,
@@ -129,8 +131,8 @@ impl Sequence {
     /// Makes room for the whole answer, so that no later step allocates for it.
     pub(super) fn reserve(&mut self, block_size: u32) {
         let most = self.num_prompt_tokens as usize + self.max_tokens as usize;
+        self.tokens.reserve_exact(most - self.tokens.len());
         if self.tokens.is_empty() {
-            self.tokens.reserve_exact(most);
             self.tokens.extend_from_slice(&self.prompt);
         }
         let blocks = most.div_ceil(block_size as usize);
@@ -144,6 +146,27 @@ impl Sequence {
         self.id = Some(id);
         self.admitted_step = step;
         self.generated_before = self.generated_tokens();
+    }
+
+    /// Tokens of the answer at this admission.
+    pub(super) fn generated_before(&self) -> u32 {
+        self.generated_before
+    }
+
+    /// Takes the answer and the seat that a checkpoint says it had.
+    pub(super) fn restore_answer(
+        &mut self,
+        tokens: &[TokenId],
+        id: Option<SequenceId>,
+        admitted_step: u64,
+        generated_before: u32,
+    ) {
+        if id.is_some() || tokens.len() > self.prompt.len() {
+            self.tokens = tokens.to_vec();
+        }
+        self.id = id;
+        self.admitted_step = admitted_step;
+        self.generated_before = generated_before;
     }
 
     /// Appends a token of the answer.

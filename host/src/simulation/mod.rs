@@ -5,6 +5,7 @@
 //! the load drains, that a second run is equal, and that each request alone has the same tokens.
 
 mod check;
+mod check_victim;
 mod drive;
 mod loads;
 mod model;

@@ -74,7 +74,7 @@ impl Recorded {
             ReleaseCause::Finished(Finish::Stop | Finish::Length) => {
                 request.output_tokens = release.generated_tokens;
             }
-            ReleaseCause::Finished(Finish::NonFinite) => {
+            ReleaseCause::Finished(Finish::NonFinite | Finish::NoToken) => {
                 request.non_finite_at = Some(release.generated_tokens);
             }
             ReleaseCause::Cancelled => request.cancel_step = Some(step),

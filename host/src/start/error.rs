@@ -36,6 +36,13 @@ pub enum StartError {
         /// The digest of the model's file.
         model: String,
     },
+    /// The model was not made for so long a context.
+    ContextTooShort {
+        /// `--max-model-len`.
+        max_model_len: u32,
+        /// Positions that the model was made for.
+        context_length: u32,
+    },
     /// The journal was written under other numerics than this build has.
     OtherNumerics {
         /// What the journal names.
@@ -56,6 +63,13 @@ impl fmt::Display for StartError {
             Self::Config(error) => error.fmt(f),
             Self::Journal(error) => error.fmt(f),
             Self::Read(error) => error.fmt(f),
+            Self::ContextTooShort {
+                max_model_len,
+                context_length,
+            } => write!(
+                f,
+                "max_model_len is {max_model_len} and must be at most the model's context of {context_length} tokens"
+            ),
             Self::OtherModel { journal, model } => write!(
                 f,
                 "the journal was written with a model of digest {journal}, and this one's is {model}"

@@ -85,7 +85,7 @@ pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError>
         &text,
         &config,
         &model_options(args, &config),
-        args.max_waiting,
+        args.max_waiting as usize,
     )?;
     parts.journal = open_journal(args, &config, &digest)?;
     parts.metrics = Arc::clone(&metrics);
@@ -141,6 +141,14 @@ fn assemble(
     max_waiting: usize,
 ) -> Result<(Intake, Parts), StartError> {
     let scheduler = Scheduler::new(config.clone())?;
+    let context_length = ModelConfig::from_gguf(file)?.context_length;
+    if config.max_model_len > context_length {
+        let max_model_len = config.max_model_len;
+        return Err(StartError::ContextTooShort {
+            max_model_len,
+            context_length,
+        });
+    }
     let model = Model::load(file, *options)?;
     let (intake, door) = intake::door(IntakeLimits {
         max_waiting,
@@ -256,6 +264,8 @@ fn open_journal(
         path: path.clone(),
         sync: args.journal_sync,
         content: args.journal_content,
+        max_bytes: args.journal_max_bytes,
+        max_files: args.journal_max_files,
     };
     let header = Header::new(
         config.clone(),

@@ -163,12 +163,9 @@ pub(crate) fn entry_text(kernel: &Kernel) -> String {
     let (header, _) = text
         .split_once("\t// .globl")
         .expect("nvcc announces its entries");
-    let kernels = text.split("\t// .globl").skip(1);
     let own = |part: &&str| part.split_whitespace().next() == Some(kernel.entry);
-    let body = kernels
-        .filter(own)
-        .next()
-        .expect("the module has the entry");
+    let mut kernels = text.split("\t// .globl").skip(1);
+    let body = kernels.find(own).expect("the module has the entry");
     let external = text.lines().filter(|line| line.starts_with(".extern"));
     let external = external.filter(|line| !header.contains(line) && !body.contains(line));
     format!(

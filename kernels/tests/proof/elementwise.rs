@@ -177,10 +177,12 @@ fn rope(heads: usize, dim: usize, stride: usize, offset: usize) -> Case {
 fn check_rows(n: usize, rows: usize) -> Case {
     let mut random = Random::new(n as u64);
     let mut x: Vec<f32> = (0..n * rows).map(|_| random.edgy()).collect();
-    // One value of a row, in any warp's part; every fourth row has none.
+    // One value of a row, in any warp's part, and the first of a second turn; every fourth row has
+    // none.
     let broken = [f32::INFINITY, f32::NAN, f32::NEG_INFINITY, f32::MAX];
     for row in 0..rows {
-        x[row * n + row * 37 % n] = broken[row % 4];
+        let place = if row == 0 { 128 } else { row * 37 };
+        x[row * n + place % n] = broken[row % 4];
     }
     let flags: Vec<u32> = (0..rows).map(|row| u32::from(row % 4 != 3)).collect();
     let shape = Shape {

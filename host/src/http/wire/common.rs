@@ -1,6 +1,7 @@
 //! The request fields that every generating endpoint has.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use policy_core::RequestPriority;
 use serde_json::Value;
@@ -13,7 +14,6 @@ use crate::request::{SamplingParams, StopConditions};
 use crate::structured::Matcher;
 
 /// Below this temperature the draw is greedy: dividing by less would overflow the logits.
-const LEAST_TEMPERATURE: f32 = 1e-5;
 const SEEDS: std::ops::RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
 
 /// What a request asks of the engine, whatever its endpoint.
@@ -38,6 +38,8 @@ pub(in crate::http) struct Common {
     pub(in crate::http) prompt_logprobs: Option<u32>,
     pub(in crate::http) cache_salt: Option<Arc<str>>,
     pub(in crate::http) priority: Option<RequestPriority>,
+    pub(in crate::http) timeout: Option<Duration>,
+    pub(in crate::http) queue_timeout: Option<Duration>,
     pub(in crate::http) return_token_ids: bool,
     pub(in crate::http) skip_special_tokens: bool,
     pub(in crate::http) tokens_as_ids: bool,
@@ -74,6 +76,8 @@ impl Common {
             prompt_logprobs: fields.count("prompt_logprobs", 0..=limits.max_logprobs)?,
             cache_salt: salt.map(Arc::from),
             priority: take_priority(fields)?,
+            timeout: take_seconds(fields, "timeout")?,
+            queue_timeout: take_seconds(fields, "queue_timeout")?,
             return_token_ids: fields.bool("return_token_ids")?.unwrap_or(false),
             skip_special_tokens: fields.bool("skip_special_tokens")?.unwrap_or(true),
             tokens_as_ids: fields.bool("return_tokens_as_token_ids")?.unwrap_or(false),
@@ -93,6 +97,14 @@ fn take_stream(fields: &mut Fields) -> Result<(bool, bool, bool), ApiError> {
     Ok((stream, include_usage, resumable))
 }
 
+/// The longest time that a request may name, in seconds: a day.
+const MAX_SECONDS: f64 = 86_400.0;
+
+fn take_seconds(fields: &mut Fields, name: &str) -> Result<Option<Duration>, ApiError> {
+    let seconds = fields.float(name, 0.0..=MAX_SECONDS)?;
+    Ok(seconds.map(Duration::from_secs_f32))
+}
+
 /// A length over the context is told with the prompt's length, once that is known.
 fn take_max_tokens(fields: &mut Fields) -> Result<Option<u32>, ApiError> {
     let newer = fields.count("max_completion_tokens", 0..=u32::MAX)?;
@@ -109,7 +121,7 @@ fn take_sampling(
         .float("temperature", 0.0..=100.0)?
         .unwrap_or(defaults.temperature);
     let sampling = SamplingParams {
-        temperature: if temperature < LEAST_TEMPERATURE {
+        temperature: if temperature < SamplingParams::LEAST_TEMPERATURE {
             0.0
         } else {
             temperature
