@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+# It would ask the network for prices.
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 base_url = sys.argv[1]
 api_key = (sys.argv + ["none"])[2]
 root = base_url.removesuffix("/v1")
@@ -35,9 +37,11 @@ def litellm_client():
 
 def langchain_client():
     from langchain_openai import ChatOpenAI
-    from pydantic import BaseModel
+    from pydantic import BaseModel, ConfigDict
 
     class Unit(BaseModel):
+        # Without this a model of random weights may add properties without end.
+        model_config = ConfigDict(extra="forbid")
         unit: bool
 
     chat = ChatOpenAI(model=MODEL, base_url=base_url, api_key=api_key, max_tokens=300, seed=3)
@@ -50,9 +54,11 @@ def langchain_client():
 def instructor_client():
     import instructor
     from openai import OpenAI
-    from pydantic import BaseModel
+    from pydantic import BaseModel, ConfigDict
 
     class Unit(BaseModel):
+        # Without this a model of random weights may add properties without end.
+        model_config = ConfigDict(extra="forbid")
         unit: bool
 
     for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
