@@ -308,7 +308,14 @@ fn a_rotated_journal_keeps_the_newest_files() {
     let dir = tempfile::tempdir().unwrap();
     let (config, workload) = swarm(3, 40);
     let content = JournalContent::Tokens;
-    record_rotated(&file(&dir), content, config, workload, Some(20_000), Some(2));
+    record_rotated(
+        &file(&dir),
+        content,
+        config,
+        workload,
+        Some(20_000),
+        Some(2),
+    );
     let mut names: Vec<_> = fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
