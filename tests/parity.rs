@@ -161,6 +161,11 @@ fn logits_and_perplexity_agree_with_an_independent_implementation() {
             "{name}, {kv_dtype} KV: relative error {mean:.2e}, at worst {worst:.2e}; perplexity {perplexity:.4}, reference {wanted:.4}"
         );
         assert!(mean < limit, "{name}: relative error {mean}");
+        // Without quantised activations no single position is off either.
+        assert!(
+            limit > 1e-4 || worst < limit,
+            "{name}: relative error {worst} at worst"
+        );
         assert!(
             (perplexity / wanted - 1.0).abs() < 0.01,
             "{name}: perplexity {perplexity}"

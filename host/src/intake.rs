@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::clock::{self, Moment};
-use crate::request::{Event, Request};
+use crate::request::{Event, Request, are_sound};
 
 /// What the door checks every request against.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,8 @@ pub enum Refusal {
         /// The limit of their sum.
         max_model_len: u32,
     },
+    /// A parameter names a token outside the vocabulary, or is out of range.
+    Unsound,
     /// A token id is outside the vocabulary.
     UnknownToken {
         /// The id.
@@ -86,6 +88,9 @@ impl fmt::Display for Refusal {
                 f,
                 "the prompt's {prompt_tokens} tokens and max_tokens of {max_tokens} exceed the context of {max_model_len} tokens"
             ),
+            Self::Unsound => {
+                f.write_str("a parameter names a token outside the vocabulary, or is out of range")
+            }
             Self::UnknownToken { token, vocab_size } => {
                 write!(
                     f,
@@ -256,6 +261,9 @@ impl Intake {
                 max_tokens,
                 max_model_len,
             });
+        }
+        if !are_sound(&request.sampling, &request.stop, limits.vocab_size) {
+            return Err(Refusal::Unsound);
         }
         match request
             .prompt

@@ -105,6 +105,38 @@ pub struct StopConditions {
     pub skip_special_tokens: bool,
 }
 
+/// Whether every token that they name is in the vocabulary, every number is finite, and every stop
+/// text and bad word has something in it. HTTP says more precisely what is wrong; this is what the
+/// engine relies on, whoever asks.
+pub fn are_sound(sampling: &SamplingParams, stop: &StopConditions, vocab_size: u32) -> bool {
+    let known = |token: &TokenId| *token < vocab_size;
+    let numbers = [
+        sampling.temperature,
+        sampling.top_p,
+        sampling.min_p,
+        sampling.presence_penalty,
+        sampling.frequency_penalty,
+        sampling.repetition_penalty,
+    ];
+    numbers.iter().all(|number| number.is_finite())
+        && sampling.temperature >= 0.0
+        && sampling.repetition_penalty > 0.0
+        && sampling
+            .logit_bias
+            .iter()
+            .all(|(token, bias)| known(token) && bias.is_finite())
+        && sampling
+            .allowed_token_ids
+            .iter()
+            .all(|ids| ids.is_sorted() && ids.iter().all(known))
+        && sampling
+            .bad_words
+            .iter()
+            .all(|word| !word.is_empty() && word.iter().all(known))
+        && stop.stop_token_ids.iter().all(known)
+        && stop.stop.iter().all(|text| !text.is_empty())
+}
+
 /// A request as the engine takes it: tokenized, and checked against every limit.
 #[derive(Clone, Debug)]
 pub struct Request {

@@ -12,11 +12,10 @@ use super::fixture::Setup;
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
 
-#[tokio::test]
-async fn wrong_requests_are_refused_before_any_stream() {
-    let server = Setup::saying("x").start().await;
+/// Wrong bodies: where they go, the code that they are refused with, and the field at fault.
+fn wrong_bodies() -> Vec<(&'static str, Value, &'static str, Option<&'static str>)> {
     let long: Vec<u32> = vec![97; 600];
-    let cases = [
+    vec![
         (CHAT, json!([]), "invalid_request_error", None),
         (CHAT, json!("text"), "invalid_request_error", None),
         (CHAT, json!({}), "missing_field", Some("messages")),
@@ -80,9 +79,14 @@ async fn wrong_requests_are_refused_before_any_stream() {
             "invalid_value",
             Some("n"),
         ),
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn wrong_requests_are_refused_before_any_stream() {
+    let server = Setup::saying("x").start().await;
     for stream in [false, true] {
-        for (path, body, code, param) in &cases {
+        for (path, body, code, param) in &wrong_bodies() {
             let mut body = body.clone();
             if let Value::Object(map) = &mut body {
                 map.insert("stream".into(), stream.into());

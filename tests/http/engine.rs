@@ -214,7 +214,7 @@ pub(super) fn logprobs(token: TokenId, top: u32) -> PositionLogprobs {
         logprob: -0.1 * rank as f32 - token as f32 / 1000.0,
         rank,
     };
-    let chosen = if token % 2 == 0 {
+    let chosen = if token.is_multiple_of(2) {
         entry(token, 1)
     } else {
         entry(token, 2)

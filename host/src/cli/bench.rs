@@ -7,11 +7,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::CliError;
-use super::drive::{Driver, Stream, arbitrary_tokens, greedy};
+use super::drive::{Driver, Stream, arbitrary_tokens};
 use crate::backend::Isa;
 use crate::clock;
 use crate::gguf::Gguf;
 use crate::model::{KvDtype, Model, ModelOptions};
+use crate::sampler::greedy;
 
 /// The arguments of `lockstep bench`.
 #[derive(Debug, clap::Args)]
@@ -23,25 +24,25 @@ pub(super) struct Args {
     #[arg(long, env = "LOCKSTEP_THREADS", default_value_t = 2)]
     threads: usize,
     /// Vector instructions: scalar, avx2 or avx512; the best that the machine has if not given.
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_BENCH_ISA")]
     isa: Option<Isa>,
     /// How keys and values are stored: f16 or f32.
-    #[arg(long, default_value_t = KvDtype::F16)]
+    #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE", default_value_t = KvDtype::F16)]
     kv_cache_dtype: KvDtype,
     /// Tokens of the prompt.
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, env = "LOCKSTEP_BENCH_PROMPT", default_value_t = 512)]
     prompt: usize,
     /// Tokens that each stream generates.
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, env = "LOCKSTEP_BENCH_GENERATE", default_value_t = 128)]
     generate: usize,
     /// Numbers of streams that decode together.
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 32])]
+    #[arg(long, env = "LOCKSTEP_BENCH_STREAMS", value_delimiter = ',', default_values_t = [1, 8, 32])]
     streams: Vec<usize>,
     /// How often each measurement is made; the median is reported.
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, env = "LOCKSTEP_BENCH_REPEATS", default_value_t = 3)]
     repeats: usize,
     /// Prints JSON instead of a table.
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_BENCH_JSON")]
     json: bool,
 }
 
@@ -137,14 +138,14 @@ fn decode(args: &Args, driver: &mut Driver, count: usize) -> Result<Duration, Cl
     let mut streams: Vec<Stream> = (0..count).map(stream).collect();
     for stream in &mut streams {
         let logits = driver.finish(stream, prompt)?;
-        let next = greedy(logits);
+        let next = greedy(logits).unwrap_or(0);
         stream.tokens.push(next);
     }
     let begun = clock::now();
     for _ in 0..args.generate {
         let logits = driver.step(&mut streams, 1)?;
         for (stream, logits) in streams.iter_mut().zip(logits.chunks_exact(vocab)) {
-            stream.tokens.push(greedy(logits));
+            stream.tokens.push(greedy(logits).unwrap_or(0));
         }
     }
     Ok(begun.elapsed())

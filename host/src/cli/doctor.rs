@@ -21,10 +21,10 @@ pub(super) struct Args {
     #[arg(long, env = "LOCKSTEP_THREADS", default_value_t = 2)]
     threads: usize,
     /// How keys and values are stored: f16 or f32.
-    #[arg(long, default_value_t = KvDtype::F16)]
+    #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE", default_value_t = KvDtype::F16)]
     kv_cache_dtype: KvDtype,
     /// Tokens of the prompt that is computed in every way.
-    #[arg(long, default_value_t = 150)]
+    #[arg(long, env = "LOCKSTEP_DOCTOR_PROMPT", default_value_t = 150)]
     prompt: usize,
 }
 

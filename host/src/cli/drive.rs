@@ -109,40 +109,9 @@ pub(super) fn arbitrary_tokens(seed: u32, count: usize, vocab_size: usize) -> Ve
     (0..count).map(|_| next()).collect()
 }
 
-/// The token with the greatest logit; the smallest id among equals.
-pub(super) fn greedy(logits: &[f32]) -> TokenId {
-    // The maximum is exact in any order: sixteen lanes at once, then the first that has it.
-    let mut lanes = [f32::NEG_INFINITY; 16];
-    let (chunks, rest) = logits.as_chunks::<16>();
-    for chunk in chunks {
-        for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane = if x > lane { *x } else { *lane };
-        }
-    }
-    let max = lanes
-        .iter()
-        .chain(rest)
-        .fold(f32::NEG_INFINITY, |max, x| max.max(*x));
-    logits.iter().position(|x| *x == max).unwrap_or(0) as TokenId
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_smallest_id_wins_among_equals() {
-        assert_eq!(greedy(&[1.0, 3.0, 3.0, -1.0]), 1);
-        assert_eq!(greedy(&[0.0]), 0);
-        let mut many = arbitrary_tokens(3, 1003, 1000)
-            .iter()
-            .map(|x| *x as f32)
-            .collect::<Vec<_>>();
-        for greatest in [1002, 999, 17] {
-            many[greatest] = 2000.0;
-            assert_eq!(greedy(&many), greatest as TokenId);
-        }
-    }
 
     #[test]
     fn tokens_are_in_the_vocabulary_and_depend_on_the_seed() {

@@ -9,6 +9,7 @@ use crate::hub::{self, Environment};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// An alias (such as smollm2-135m) or a repository of the Hugging Face hub, org/name[:quant|file].
+    #[arg(env = "LOCKSTEP_MODEL")]
     model: String,
 }
 

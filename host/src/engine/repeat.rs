@@ -13,7 +13,7 @@ use crate::batch::TokenId;
 use crate::clock;
 use crate::intake::Submission;
 use crate::journal::{self, ReadError, ReplayReport};
-use crate::request::Request;
+use crate::request::{Request, are_sound};
 use crate::scheduler::{Advance, Arrival, Inputs};
 use crate::structured::{GrammarError, Grammars};
 
@@ -68,6 +68,8 @@ pub enum RepeatError {
     Engine(EngineError),
     /// A record has no parameters to draw with: the journal was written without contents.
     NoParameters(PathBuf),
+    /// A record asks for what no door lets through.
+    Unsound(PathBuf),
     /// A recorded constraint cannot be compiled.
     Constraint(GrammarError),
 }
@@ -80,6 +82,11 @@ impl fmt::Display for RepeatError {
             Self::NoParameters(path) => write!(
                 f,
                 "{} records no tokens and parameters (--journal-content=ids): only its plans replay",
+                path.display()
+            ),
+            Self::Unsound(path) => write!(
+                f,
+                "{}: a request names tokens outside the vocabulary, or parameters out of range",
                 path.display()
             ),
             Self::Constraint(error) => error.fmt(f),
@@ -174,6 +181,11 @@ impl Repeat {
     fn submission(&mut self, path: &Path, arrival: &Arrival) -> Result<Submission, RepeatError> {
         let parameters = arrival.parameters.as_ref();
         let parameters = parameters.ok_or_else(|| RepeatError::NoParameters(path.to_owned()))?;
+        let vocab_size = self.engine.parts.tokenizer.len() as u32;
+        let known = arrival.prompt.iter().all(|&token| token < vocab_size);
+        if !known || !are_sound(&parameters.sampling, &parameters.stop, vocab_size) {
+            return Err(RepeatError::Unsound(path.to_owned()));
+        }
         let matcher = match &parameters.sampling.constraint {
             None => None,
             Some(constraint) => {

@@ -135,6 +135,7 @@ impl From<Refusal> for ApiError {
                 .code("engine_dead")
                 .retry_after(30),
             Refusal::EmptyPrompt => Self::invalid(message).code("empty_prompt"),
+            Refusal::Unsound => Self::invalid(message),
             Refusal::TooManyChoices { .. } => Self::invalid(message).at("n"),
             Refusal::TooLong { .. } => Self::invalid(message).code("context_length_exceeded"),
             Refusal::UnknownToken { .. } => Self::invalid(message).code("unknown_token"),

@@ -9,6 +9,7 @@ pub mod philox;
 mod rank;
 
 pub use adjust::History;
+pub use rank::greedy;
 
 use crate::backend::exp::exp;
 use crate::backend::reference::{LANES, fold};

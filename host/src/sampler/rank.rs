@@ -81,12 +81,21 @@ impl Ranks {
     }
 }
 
-/// The token of rank 0, or `None` where every logit is negative infinity.
-pub(super) fn greedy(logits: &[f32]) -> Option<TokenId> {
-    let mut best = f32::NEG_INFINITY;
-    for &logit in logits {
-        best = if logit > best { logit } else { best };
+/// The token of rank 0, or `None` where every logit is negative infinity. O(vocabulary).
+pub fn greedy(logits: &[f32]) -> Option<TokenId> {
+    // A maximum is exact in any order: sixteen lanes at once.
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    let (chunks, rest) = logits.as_chunks::<16>();
+    for chunk in chunks {
+        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
+            *lane = if logit > *lane { logit } else { *lane };
+        }
     }
+    let all = lanes.iter().chain(rest);
+    let best = all.fold(
+        f32::NEG_INFINITY,
+        |best, &logit| if logit > best { logit } else { best },
+    );
     if best == f32::NEG_INFINITY {
         return None;
     }
@@ -134,6 +143,15 @@ mod tests {
         ranks.load(&logits);
         let lazy: Vec<_> = (0..1000).map_while(|rank| ranks.token(rank)).collect();
         assert_eq!(lazy, sorted(&logits));
+    }
+
+    #[test]
+    fn the_smallest_id_wins_wherever_the_lanes_end() {
+        let mut many = vec![0.5; 1003];
+        for greatest in [1002, 999, 17, 3] {
+            many[greatest] = 2.0;
+            assert_eq!(greedy(&many), Some(greatest as TokenId));
+        }
     }
 
     #[test]

@@ -57,6 +57,11 @@ impl Default for SchedulerConfig {
 }
 
 impl SchedulerConfig {
+    /// The most seats.
+    pub const MAX_NUM_SEQS: u32 = 1 << 16;
+    /// The most KV blocks: their accounts take about 64 bytes each.
+    pub const MAX_NUM_BLOCKS: u32 = 1 << 24;
+
     /// Whether the limits fit each other: progress is proved from them.
     ///
     /// # Errors
@@ -75,6 +80,14 @@ impl SchedulerConfig {
             return Err(ConfigError::BlockSize {
                 block_size: self.block_size,
             });
+        }
+        let bounded = [
+            ("max_num_seqs", self.max_num_seqs, Self::MAX_NUM_SEQS),
+            ("num_blocks", self.num_blocks, Self::MAX_NUM_BLOCKS),
+        ];
+        let above = bounded.into_iter().find(|(_, value, limit)| value > limit);
+        if let Some((name, value, limit)) = above {
+            return Err(ConfigError::TooMany { name, value, limit });
         }
         let slots = u64::from(self.num_blocks) * u64::from(self.block_size);
         if slots > u64::from(u32::MAX) {
@@ -104,6 +117,15 @@ pub enum ConfigError {
     Zero {
         /// Its name.
         name: &'static str,
+    },
+    /// More of something than the scheduler keeps accounts of.
+    TooMany {
+        /// The name of the limit.
+        name: &'static str,
+        /// Its value.
+        value: u32,
+        /// The most that it may be.
+        limit: u32,
     },
     /// The block size is not a positive multiple of 16.
     BlockSize {
@@ -137,6 +159,9 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Zero { name } => write!(f, "{name} is 0 and must be at least 1"),
+            Self::TooMany { name, value, limit } => {
+                write!(f, "{name} is {value} and must be at most {limit}")
+            }
             Self::BlockSize { block_size } => write!(
                 f,
                 "block_size is {block_size} and must be a positive multiple of 16"

@@ -16,9 +16,10 @@ use report::Report;
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The model: an alias that was pulled, a path, or `org/name[:quant|file]` in the Hugging Face cache
+    #[arg(env = "LOCKSTEP_MODEL")]
     model: String,
     /// Prints one JSON object
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_INSPECT_JSON")]
     json: bool,
     #[command(flatten)]
     limits: Limits,
@@ -28,25 +29,25 @@ pub(super) struct Args {
 #[derive(Debug, clap::Args)]
 struct Limits {
     /// The most sequences that run at once (seats)
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_MAX_NUM_SEQS")]
     max_num_seqs: Option<u32>,
     /// The most tokens of prompt and answer together
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_MAX_MODEL_LEN")]
     max_model_len: Option<u32>,
     /// The most tokens computed in one step
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_MAX_NUM_BATCHED_TOKENS")]
     max_num_batched_tokens: Option<u32>,
     /// Tokens per KV block, a multiple of 16
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_BLOCK_SIZE")]
     block_size: Option<u32>,
     /// KV blocks in the pool
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_NUM_BLOCKS")]
     num_blocks: Option<u32>,
     /// Threads that compute
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_THREADS")]
     threads: Option<usize>,
     /// How keys and values are stored: `f16` or `f32`
-    #[arg(long)]
+    #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE")]
     kv_cache_dtype: Option<KvDtype>,
 }
 
