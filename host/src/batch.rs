@@ -75,8 +75,8 @@ pub trait Forward: Send {
     /// `batch.sampling_rows[i]` into `logits[i * vocab_size..][..vocab_size]`.
     ///
     /// # Errors
-    /// [`ForwardError::NonFinite`] names the sampling rows whose activations are not finite: the
-    /// other rows are valid. [`ForwardError::Device`] is fatal.
+    /// [`ForwardError::NonFinite`] names the sequences whose activations are not finite: the
+    /// others' rows are valid. [`ForwardError::Device`] is fatal.
     fn forward(&mut self, batch: &Batch, logits: &mut [f32]) -> Result<(), ForwardError>;
 
     /// Copies whole KV blocks, in order, each `(from, to)`.

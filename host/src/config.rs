@@ -81,7 +81,8 @@ pub struct EngineArgs {
 }
 
 impl EngineArgs {
-    /// The arguments of an engine for `model` with every default, as if no flag had been given.
+    /// The arguments of an engine for `model` as if no flag had been given: environment variables
+    /// count.
     pub fn for_model(model: &str) -> Self {
         use clap::FromArgMatches;
         let command = <Self as clap::Args>::augment_args(clap::Command::new("lockstep"));

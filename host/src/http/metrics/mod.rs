@@ -81,7 +81,7 @@ pub struct StepSample {
     pub prefix_queries: u64,
     /// Those that were found.
     pub prefix_hits: u64,
-    /// Records queued for the journal and not yet durable.
+    /// Records queued for the journal and not yet written.
     pub journal_lag: u64,
     /// How long the step took.
     pub duration: Duration,
@@ -142,7 +142,6 @@ pub struct Metrics {
     preempted_for_blocks: AtomicU64,
     prefix_queries: AtomicU64,
     prefix_hits: AtomicU64,
-    replay_mismatches: AtomicU64,
     step_nanos_with_tokens: AtomicU64,
     ended: [AtomicU64; 4],
     rejections: AtomicU64,
@@ -194,7 +193,6 @@ impl Metrics {
             preempted_for_blocks: AtomicU64::new(0),
             prefix_queries: AtomicU64::new(0),
             prefix_hits: AtomicU64::new(0),
-            replay_mismatches: AtomicU64::new(0),
             step_nanos_with_tokens: AtomicU64::new(0),
             ended: Default::default(),
             rejections: AtomicU64::new(0),
@@ -277,11 +275,6 @@ impl Metrics {
             .observe_number(sample.usage.completion_tokens.into());
         self.request_max_tokens
             .observe_number(sample.max_tokens.into());
-    }
-
-    /// A replay that runs beside the engine found a plan that differs.
-    pub fn replay_mismatch(&self) {
-        self.replay_mismatches.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn rejected(&self) {

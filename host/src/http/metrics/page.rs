@@ -178,13 +178,8 @@ impl Metrics {
         );
         page.gauge(
             "lockstep_journal_lag_records",
-            "Records not yet durable.",
+            "Records queued and not yet written.",
             count(&self.journal_lag),
-        );
-        page.counter(
-            "lockstep_replay_mismatches_total",
-            "Plans that a replay found to differ.",
-            count(&self.replay_mismatches),
         );
         page.histogram(
             "lockstep_step_time_seconds",
