@@ -3,7 +3,9 @@
 
 use std::sync::OnceLock;
 
+use lockstep::journal::{AccountEvent, explain};
 use lockstep::model::Isa;
+use lockstep::request::RequestId;
 use lockstep_tests::{Answer, Rig, RigOptions, Want};
 use policy_core::RequestPriority;
 
@@ -203,9 +205,15 @@ fn preemption_changes_no_bit_and_repeats_no_token() {
     );
     let report = lockstep::journal::replay(&path).unwrap();
     assert!(report.difference.is_none(), "{report:?}");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let recorded = text.matches("\"victim\"").count();
-    assert!(recorded >= 4, "the journal records {recorded} preemptions");
+    for target in [0, 1] {
+        let account = explain(&path, RequestId::new(target)).unwrap();
+        let preempted = |event: &&AccountEvent| matches!(event, AccountEvent::Preempted(_));
+        let recorded = account.events.iter().filter(preempted).count();
+        assert!(
+            recorded >= 2,
+            "the journal has {recorded} preemptions of target {target}"
+        );
+    }
 }
 
 /// Low targets that waves of six Highs displace again and again, in a pool too small for them all.

@@ -4,6 +4,7 @@
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use lockstep::engine::EngineError;
 use lockstep::intake::{EngineState, Refusal};
@@ -119,6 +120,43 @@ fn a_drain_finishes_what_runs_and_an_abort_tells_the_rest() {
     for stream in &mut streams {
         assert_eq!(rig.failure(stream).0, Failure::ShuttingDown);
     }
+}
+
+/// What is over its time at once: deadlines are tested without waiting for one.
+#[test]
+fn a_deadline_that_passes_is_an_input_that_replays() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    let mut rig = Rig::new(&RigOptions {
+        journal: Some(path.clone()),
+        ..crowded(None)
+    });
+    let want = Want::greedy("One", 12);
+    let now = Some(Duration::ZERO);
+    let mut patient = rig.submit(&want);
+    let mut late = rig.submit(&Want {
+        timeout: now,
+        ..want.clone()
+    });
+    let mut queued = rig.submit(&Want {
+        queue_timeout: now,
+        ..want.clone()
+    });
+    let mut generous = rig.submit(&Want {
+        timeout: Some(Duration::from_secs(3600)),
+        ..want
+    });
+    rig.finish();
+    assert_eq!(rig.failure(&mut late), (Failure::Expired, 0));
+    assert_eq!(rig.failure(&mut queued), (Failure::Expired, 0));
+    assert_eq!(rig.answer(&mut patient).0, rig.answer(&mut generous).0);
+    rig.close();
+    let journal = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        journal.contains("\"expiries\":[1,2]"),
+        "the expiry is recorded"
+    );
+    assert_eq!(lockstep::journal::replay(&path).unwrap().difference, None);
 }
 
 #[test]

@@ -7,7 +7,9 @@ use lockstep::journal::{
     Header, JournalContent, JournalOptions, JournalSync, JournalWriter, ReplayReport, replay,
     replay_files,
 };
-use lockstep::scheduler::{Scheduler, SchedulerConfig};
+use lockstep::scheduler::{Preemption, Scheduler, SchedulerConfig};
+use policy_core::Separator;
+
 use lockstep::simulation::{Random, SimulatedRequest, Simulation, Workload, swarm};
 
 fn record(path: &Path, content: JournalContent, seed: u64) -> u64 {
@@ -193,6 +195,52 @@ fn another_decision_is_caught_at_the_first_step_that_differs() {
     assert_eq!(found.step, first);
     assert!(found.chained, "the chain is intact: it was written so");
     assert!(found.field.starts_with("plan.preemptions[0]."), "{found}");
+}
+
+/// A build whose tie-break is turned round writes the runner-up where the smallest id should
+/// stand: replay names the step and the field.
+#[test]
+fn a_flipped_tie_break_is_caught_at_the_first_step_that_differs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(&dir);
+    let requests = (0..12)
+        .map(|n| SimulatedRequest::new(1 + n / 6, 20, 90))
+        .collect();
+    let config = SchedulerConfig {
+        num_blocks: 24,
+        max_model_len: 256,
+        ..SchedulerConfig::default()
+    };
+    let options = JournalOptions {
+        path: path.clone(),
+        sync: JournalSync::None,
+        content: JournalContent::Tokens,
+        max_bytes: None,
+        max_files: None,
+    };
+    let header = Header::new(config.clone(), "", "portable-1");
+    let mut writer = JournalWriter::create(&options, header).unwrap();
+    let mut simulation = Simulation::new(config, Workload { requests }).unwrap();
+    let mut flipped = None;
+    while flipped.is_none() {
+        assert!(!simulation.is_done(), "the load has a tie");
+        simulation.step();
+        let plan = &mut simulation.plan;
+        let tied = |p: &Preemption| p.separator == Some(Separator::Id);
+        if let Some(preemption) = plan.preemptions.iter_mut().find(|p| tied(p)) {
+            let runner_up = preemption.runner_up.replace(preemption.victim);
+            preemption.victim = runner_up.unwrap();
+            flipped = Some(plan.step);
+        }
+        writer
+            .append(&simulation.inputs, &simulation.plan, &simulation.scheduler)
+            .unwrap();
+    }
+    writer.close().unwrap();
+    let found = replay(&path).unwrap().difference.unwrap();
+    assert_eq!(Some(found.step), flipped, "{found}");
+    assert!(found.chained, "{found}");
+    assert!(found.field.starts_with("plan.preemptions"), "{found}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use lockstep::batch::{Batch, Forward, ForwardError};
 use lockstep::engine::{Engine, EngineError, Parts, Probe};
@@ -113,6 +114,10 @@ pub struct Want {
     pub sampling: SamplingParams,
     /// The class.
     pub priority: RequestPriority,
+    /// When it fails if it has not ended.
+    pub timeout: Option<Duration>,
+    /// When it fails if it has no seat.
+    pub queue_timeout: Option<Duration>,
 }
 
 impl Want {
@@ -127,6 +132,8 @@ impl Want {
             max_tokens,
             sampling,
             priority: RequestPriority::Normal,
+            timeout: None,
+            queue_timeout: None,
         }
     }
 
@@ -291,8 +298,8 @@ impl Rig {
             logprobs: None,
             prompt_logprobs: None,
             cache_salt: None,
-            timeout: None,
-            queue_timeout: None,
+            timeout: want.timeout,
+            queue_timeout: want.queue_timeout,
             matcher: None,
         };
         let events = self.intake.submit(request)?;

@@ -27,7 +27,12 @@ pub(super) struct Args {
     #[arg(long, env = "LOCKSTEP_REPLAY_POLICY", value_name = "POLICY")]
     policy: Option<PreemptionPolicy>,
     /// Runs the model too and compares every token; needs `--model`.
-    #[arg(long, env = "LOCKSTEP_REPLAY_TOKENS", requires = "model", conflicts_with = "policy")]
+    #[arg(
+        long,
+        env = "LOCKSTEP_REPLAY_TOKENS",
+        requires = "model",
+        conflicts_with = "policy"
+    )]
     tokens: bool,
     /// The model that the journal was written with.
     #[arg(long, env = "LOCKSTEP_MODEL")]
