@@ -341,3 +341,92 @@ impl Shared {
         self.state.fetch_max(state as u8, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{SamplingParams, StopConditions};
+    use policy_core::RequestPriority;
+
+    const LIMITS: IntakeLimits = IntakeLimits {
+        max_waiting: 2,
+        max_model_len: 16,
+        vocab_size: 10,
+    };
+
+    fn request(prompt: &[u32], max_tokens: u32) -> Request {
+        Request {
+            prompt: prompt.into(),
+            priority: RequestPriority::Normal,
+            sampling: SamplingParams::default(),
+            stop: StopConditions {
+                max_tokens,
+                ..StopConditions::default()
+            },
+            logprobs: None,
+            prompt_logprobs: None,
+            cache_salt: None,
+            timeout: None,
+            queue_timeout: None,
+            matcher: None,
+        }
+    }
+
+    fn refusal(intake: &Intake, request: Request) -> Refusal {
+        intake.submit(request).unwrap_err()
+    }
+
+    #[test]
+    fn a_place_is_taken_until_the_first_seat() {
+        let (intake, mut door) = door(LIMITS);
+        let _receivers = [
+            intake.submit(request(&[1], 1)),
+            intake.submit(request(&[1], 1)),
+        ];
+        let full = Refusal::QueueFull { max_waiting: 2 };
+        assert_eq!(refusal(&intake, request(&[1], 1)), full);
+        let Some(Message::Submit(mut taken)) = door.messages.blocking_recv() else {
+            panic!("a request passed");
+        };
+        assert_eq!(
+            refusal(&intake, request(&[1], 1)),
+            full,
+            "it has no seat yet"
+        );
+        taken[0].permit = None;
+        assert!(intake.submit(request(&[1], 1)).is_ok());
+    }
+
+    #[test]
+    fn wrong_requests_do_not_pass() {
+        let (intake, door) = door(LIMITS);
+        assert_eq!(refusal(&intake, request(&[], 1)), Refusal::EmptyPrompt);
+        let unknown = Refusal::UnknownToken {
+            token: 10,
+            vocab_size: 10,
+        };
+        assert_eq!(refusal(&intake, request(&[9, 10], 1)), unknown);
+        let too_long = refusal(&intake, request(&[1; 8], 9));
+        assert!(matches!(
+            too_long,
+            Refusal::TooLong {
+                prompt_tokens: 8,
+                ..
+            }
+        ));
+        let mut unsound = request(&[1], 1);
+        unsound.sampling.logit_bias = vec![(10, 1.0)];
+        assert_eq!(refusal(&intake, unsound), Refusal::Unsound);
+        let three = vec![request(&[1], 1); 3];
+        let many = Refusal::TooManyChoices {
+            choices: 3,
+            max_waiting: 2,
+        };
+        assert_eq!(intake.submit_choices(three).unwrap_err(), many);
+        assert_eq!(intake.waiting(), 0);
+        intake.drain();
+        assert_eq!(refusal(&intake, request(&[1], 1)), Refusal::Draining);
+        door.set_state(EngineState::Dead);
+        assert_eq!(refusal(&intake, request(&[1], 1)), Refusal::EngineDead);
+    }
+}
