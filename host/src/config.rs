@@ -13,6 +13,18 @@ pub const DEFAULT_MAX_MODEL_LEN: u32 = 8192;
 /// The KV memory that `--num-blocks` is derived from where it is not given, in bytes.
 pub const DEFAULT_KV_CACHE_BYTES: u64 = 1 << 30;
 
+/// A number of threads that compute, from 1 to 256.
+///
+/// # Errors
+/// A sentence with what was given instead.
+pub fn parse_threads(text: &str) -> Result<usize, String> {
+    let threads = text
+        .parse()
+        .ok()
+        .filter(|threads| (1..=256).contains(threads));
+    threads.ok_or_else(|| format!("{text} threads are not between 1 and 256"))
+}
+
 /// The flags that every command with an engine takes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EngineArgs {
@@ -54,7 +66,7 @@ pub struct EngineArgs {
     #[arg(long, env = "LOCKSTEP_SEED", default_value_t = 0)]
     pub seed: u64,
     /// Threads that compute [default: the processors that this process may use]
-    #[arg(long, env = "LOCKSTEP_THREADS")]
+    #[arg(long, env = "LOCKSTEP_THREADS", value_parser = parse_threads)]
     pub threads: Option<usize>,
     /// How keys and values are stored: `f16` or `f32`
     #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE", default_value_t)]

@@ -151,7 +151,7 @@ async fn more_choices_than_may_wait_are_refused_for_good() {
     let answer = post(server.address, CHAT, &body).await;
     // Coming back would not help: so it is no 429.
     assert_eq!(answer.status(), 400);
-    assert_eq!(answer.json()["error"]["param"], "n");
+    assert_eq!(answer.json()["error"]["code"], "too_many_choices");
     assert_eq!(requests(&server), 0, "nothing reached the engine");
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Args {
     #[arg(long, env = "LOCKSTEP_MODEL")]
     model: String,
     /// Threads that compute.
-    #[arg(long, env = "LOCKSTEP_THREADS", default_value_t = 2)]
+    #[arg(long, env = "LOCKSTEP_THREADS", value_parser = crate::config::parse_threads, default_value_t = 2)]
     threads: usize,
     /// Vector instructions: scalar, avx2 or avx512; the best that the machine has if not given.
     #[arg(long, env = "LOCKSTEP_BENCH_ISA")]
@@ -168,23 +168,26 @@ fn report(args: &Args, isa: Isa, loading: Duration, measured: &[Measured]) {
             "load_seconds": loading.as_secs_f64(),
             "measurements": rows.collect::<Vec<_>>(),
         });
-        println!("{report}");
+        say!("{report}");
         return;
     }
-    println!(
+    say!(
         "{} on {} threads, {isa}, {} KV; loaded in {:.2} s",
         args.model,
         args.threads,
         args.kv_cache_dtype,
         loading.as_secs_f64()
     );
-    println!(
+    say!(
         "{:24} {:>8} {:>12} {:>12}",
-        "", "tokens", "tokens/s", "best"
+        "",
+        "tokens",
+        "tokens/s",
+        "best"
     );
     for m in measured {
         let rate = |seconds: f64| m.tokens as f64 / seconds;
         let (median, best) = (rate(m.seconds[1]), rate(m.seconds[0]));
-        println!("{:24} {:8} {median:12.1} {best:12.1}", m.name, m.tokens);
+        say!("{:24} {:8} {median:12.1} {best:12.1}", m.name, m.tokens);
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Args {
     #[arg(long, env = "LOCKSTEP_MODEL")]
     model: String,
     /// Threads that the first answer is computed with.
-    #[arg(long, env = "LOCKSTEP_THREADS", default_value_t = 2)]
+    #[arg(long, env = "LOCKSTEP_THREADS", value_parser = crate::config::parse_threads, default_value_t = 2)]
     threads: usize,
     /// How keys and values are stored: f16 or f32.
     #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE", default_value_t = KvDtype::F16)]
@@ -54,11 +54,11 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     doctor.machines()?;
     match doctor.failures {
         0 => {
-            println!("every way gave the same bits");
+            say!("every way gave the same bits");
             Ok(ExitCode::SUCCESS)
         }
         count => {
-            println!("{count} ways gave other bits: this is a defect, please report it");
+            say!("{count} ways gave other bits: this is a defect, please report it");
             Ok(ExitCode::FAILURE)
         }
     }
@@ -71,11 +71,13 @@ fn machine(threads: usize) {
         .filter(|isa| isa.available())
         .map(Isa::name)
         .collect();
-    println!("numerics:      {NUMERICS_VERSION}");
-    println!("cores:         {cores}");
+    say!("numerics:      {NUMERICS_VERSION}");
+    say!("cores:         {cores}");
+    // More threads than cores read no more, and each has a buffer of its own.
+    let threads = threads.min(cores.max(1));
     let read = bandwidth(threads);
-    println!("memory:        {read:.1} GB/s read by {threads} threads");
-    println!(
+    say!("memory:        {read:.1} GB/s read by {threads} threads");
+    say!(
         "vector paths:  {} (best: {})",
         paths.join(", "),
         Isa::best()
@@ -123,7 +125,7 @@ impl Doctor {
             failures: 0,
         };
         doctor.expected = bits(driver.finish(&mut doctor.stream(0), length)?);
-        println!(
+        say!(
             "reference:     {length} tokens at once, {} threads, {}",
             args.threads,
             driver.model.isa()
@@ -143,7 +145,7 @@ impl Doctor {
 
     fn compare(&mut self, how: &str, found: &[f32]) {
         let same = bits(found) == self.expected;
-        println!("{how:40} {}", if same { "same bits" } else { "OTHER BITS" });
+        say!("{how:40} {}", if same { "same bits" } else { "OTHER BITS" });
         self.failures += usize::from(!same);
     }
 

@@ -25,10 +25,10 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let account = journal::explain(&args.file, RequestId::new(args.request))?;
     if args.json {
-        println!("{}", serde_json::to_string(&account)?);
+        say!("{}", serde_json::to_string(&account)?);
     } else {
         for sentence in account.sentences() {
-            println!("{sentence}");
+            say!("{sentence}");
         }
     }
     Ok(ExitCode::SUCCESS)

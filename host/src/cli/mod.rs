@@ -1,8 +1,23 @@
 //! The command line: one file per subcommand.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+/// Prints a line; a reader that has gone, or a full disk, ends the command with a sentence.
+macro_rules! say {
+    ($($argument:tt)*) => {
+        $crate::cli::write_out(format_args!("{}\n", format_args!($($argument)*)))
+    };
+}
+
+/// Prints without a line's end.
+macro_rules! tell {
+    ($($argument:tt)*) => {
+        $crate::cli::write_out(format_args!($($argument)*))
+    };
+}
 
 mod bench;
 mod doctor;
@@ -46,6 +61,13 @@ enum Command {
     Bench(bench::Args),
     /// Proves here, with a model, that its logits depend on nothing but its tokens.
     Doctor(doctor::Args),
+}
+
+fn write_out(text: std::fmt::Arguments<'_>) {
+    if let Err(error) = std::io::stdout().write_fmt(text) {
+        eprintln!("lockstep: cannot write to standard output: {error}");
+        std::process::exit(1);
+    }
 }
 
 /// Runs the command that the process was started with.

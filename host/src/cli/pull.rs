@@ -16,6 +16,6 @@ pub(super) struct Args {
 /// Fetches the model unless it is there, and prints its path.
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let path = hub::pull(&Environment::of_process(), &args.model)?;
-    println!("{}", path.display());
+    say!("{}", path.display());
     Ok(ExitCode::SUCCESS)
 }

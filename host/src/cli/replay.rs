@@ -38,7 +38,7 @@ pub(super) struct Args {
     #[arg(long, env = "LOCKSTEP_MODEL")]
     model: Option<String>,
     /// Threads that compute [default: the processors that this process may use]
-    #[arg(long, env = "LOCKSTEP_THREADS")]
+    #[arg(long, env = "LOCKSTEP_THREADS", value_parser = crate::config::parse_threads)]
     threads: Option<usize>,
     /// Prints the result as JSON.
     #[arg(long, env = "LOCKSTEP_REPLAY_JSON")]
@@ -55,9 +55,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     }
     let report = journal::replay_files(&args.files, |_, _| {})?;
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        say!("{}", serde_json::to_string(&report)?);
     } else {
-        print!("{}", describe(&report));
+        tell!("{}", describe(&report));
     }
     Ok(match report.difference {
         None => ExitCode::SUCCESS,
@@ -84,13 +84,13 @@ fn replay_tokens(args: &Args, model: &str) -> Result<ExitCode, CliError> {
     let report = engine::replay_tokens(file, engine)?;
     let equal = report.difference.is_none() && report.plans.difference.is_none();
     if args.json {
-        println!("{}", serde_json::to_string(&report)?);
+        say!("{}", serde_json::to_string(&report)?);
     } else {
-        print!("{}", describe(&report.plans));
+        tell!("{}", describe(&report.plans));
         match &report.difference {
-            None => println!("drew {} tokens again: every one is equal", report.tokens),
+            None => say!("drew {} tokens again: every one is equal", report.tokens),
             Some(difference) => {
-                println!(
+                say!(
                     "drew {} tokens again, and then: {difference}",
                     report.tokens
                 );

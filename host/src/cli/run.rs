@@ -28,7 +28,7 @@ pub(super) struct Args {
     #[arg(long, env = "LOCKSTEP_RUN_RAW")]
     raw: bool,
     /// The most tokens of an answer
-    #[arg(long, env = "LOCKSTEP_RUN_MAX_TOKENS", default_value_t = 512)]
+    #[arg(long, env = "LOCKSTEP_RUN_MAX_TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: u32,
     /// Divides the logits; 0 always takes the most likely token
     #[arg(long, env = "LOCKSTEP_RUN_TEMPERATURE", default_value_t = 0.0)]
@@ -183,7 +183,7 @@ impl<'a> Chat<'a> {
                 ..SamplingParams::default()
             },
             stop: StopConditions {
-                max_tokens: args.max_tokens.min(room.max(1)),
+                max_tokens: args.max_tokens.min(room),
                 skip_special_tokens: true,
                 ..StopConditions::default()
             },

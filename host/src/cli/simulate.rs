@@ -122,9 +122,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
 /// Prints figures as a table, or as JSON.
 pub(super) fn print(summaries: &[Summary], json: bool) -> Result<(), CliError> {
     if json {
-        println!("{}", serde_json::to_string(summaries)?);
+        say!("{}", serde_json::to_string(summaries)?);
     } else {
-        print!("{}", table(summaries));
+        tell!("{}", table(summaries));
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ fn explore(args: &Args, seeds: u64) -> Result<ExitCode, CliError> {
     for seed in args.seed..end {
         total.add(&verify_seed(seed, args.requests)?);
     }
-    println!(
+    say!(
         "seeds {}..{end}: every promise holds\n{total:#?}",
         args.seed
     );

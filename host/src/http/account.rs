@@ -1,13 +1,12 @@
 //! What is known of a call while it runs, and the one line that is logged at its end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hyper::header::HeaderMap;
 
 use super::connection::Phase;
 use crate::clock::{self, Moment};
-use crate::request::Usage;
 
 /// The longest label a client can give its request.
 const MAX_LABEL: usize = 128;
@@ -18,17 +17,29 @@ pub(super) struct Account {
     prompt_tokens: AtomicU32,
     completion_tokens: AtomicU32,
     preemptions: AtomicU32,
+    failed: AtomicBool,
 }
 
 impl Account {
-    /// Adds what one choice took.
-    pub(super) fn add(&self, usage: &Usage) {
-        self.prompt_tokens
-            .fetch_add(usage.prompt_tokens, Ordering::Relaxed);
-        self.completion_tokens
-            .fetch_add(usage.completion_tokens, Ordering::Relaxed);
-        self.preemptions
-            .fetch_add(usage.preemptions, Ordering::Relaxed);
+    /// A choice was handed to the engine.
+    pub(super) fn submitted(&self, prompt_tokens: usize) {
+        let tokens = u32::try_from(prompt_tokens).unwrap_or(u32::MAX);
+        self.prompt_tokens.fetch_add(tokens, Ordering::Relaxed);
+    }
+
+    /// A choice has its next token.
+    pub(super) fn token(&self) {
+        self.completion_tokens.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A choice is whole, and was preempted so often.
+    pub(super) fn preempted(&self, times: u32) {
+        self.preemptions.fetch_add(times, Ordering::Relaxed);
+    }
+
+    /// A choice ended without a whole answer.
+    pub(super) fn failed(&self) {
+        self.failed.store(true, Ordering::Relaxed);
     }
 }
 
@@ -84,10 +95,10 @@ impl Drop for Guard {
             self.label,
             self.route,
             self.status.unwrap_or(0),
-            if self.complete {
-                "complete"
-            } else {
-                "client-gone"
+            match (self.complete, self.account.failed.load(Ordering::Relaxed)) {
+                (_, true) => "failed",
+                (true, false) => "complete",
+                (false, false) => "client-gone",
             },
             read(&self.account.prompt_tokens),
             read(&self.account.completion_tokens),

@@ -136,7 +136,7 @@ impl From<Refusal> for ApiError {
                 .retry_after(30),
             Refusal::EmptyPrompt => Self::invalid(message).code("empty_prompt"),
             Refusal::Unsound => Self::invalid(message),
-            Refusal::TooManyChoices { .. } => Self::invalid(message).at("n"),
+            Refusal::TooManyChoices { .. } => Self::invalid(message).code("too_many_choices"),
             Refusal::TooLong { .. } => Self::invalid(message).code("context_length_exceeded"),
             Refusal::UnknownToken { .. } => Self::invalid(message).code("unknown_token"),
         }
@@ -159,9 +159,12 @@ impl From<Failure> for ApiError {
             Failure::Constraint(_) => {
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("constraint_failure")
             }
-            Failure::Engine(_) => {
-                Self::new(StatusCode::INTERNAL_SERVER_ERROR, message).code("engine_failure")
-            }
+            // What failed names files and devices of the server: that is for its log.
+            Failure::Engine(_) => Self::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the engine failed; the server's log says how",
+            )
+            .code("engine_failure"),
         }
     }
 }

@@ -13,6 +13,7 @@ use super::error::ApiError;
 use super::inflight::Place;
 use super::server::Server;
 use super::wire::output::UsageBody;
+use crate::intake::Refusal;
 use crate::request::{
     Event, Failure, FinishReason, PositionLogprobs, Request, StopCause, TokenEvent,
 };
@@ -71,6 +72,17 @@ impl Generation {
         place: Place,
         account: Arc<Account>,
     ) -> Result<Self, ApiError> {
+        let (choices, max_waiting) = (requests.len(), server.app.intake.limits().max_waiting);
+        if choices > max_waiting {
+            return Err(Refusal::TooManyChoices {
+                choices,
+                max_waiting,
+            }
+            .into());
+        }
+        for request in &requests {
+            account.submitted(request.prompt.len());
+        }
         let per_prompt = per_prompt.max(1);
         let mut choices = Vec::with_capacity(requests.len());
         let mut requests = requests.into_iter().peekable();
@@ -152,7 +164,10 @@ impl Generation {
                 choice,
                 prompt_logprobs,
             }),
-            Some(Event::Token(token)) => Ok(Update::Token { choice, token }),
+            Some(Event::Token(token)) => {
+                self.account.token();
+                Ok(Update::Token { choice, token })
+            }
             Some(Event::Finished {
                 reason,
                 stop,
@@ -161,7 +176,7 @@ impl Generation {
             }) => {
                 self.usage
                     .add(&usage, choice.is_multiple_of(self.per_prompt));
-                self.account.add(&usage);
+                self.account.preempted(usage.preemptions);
                 self.open -= 1;
                 if let Some(slot) = self.choices.get_mut(choice) {
                     *slot = None;
@@ -174,11 +189,13 @@ impl Generation {
                 })
             }
             Some(Event::Failed(failure)) => {
+                self.account.failed();
                 self.stop();
                 Err(failure.into())
             }
             // Every stream ends with a terminal event: this engine died before it could send one.
             Some(Event::Accepted { .. }) | None => {
+                self.account.failed();
                 self.stop();
                 Err(Failure::Engine("it ended without an answer".into()).into())
             }

@@ -243,7 +243,7 @@ impl LiveCheckpoint {
             ("its admission", self.admitted_step <= scheduler.step),
             (
                 "its answer",
-                u64::from(self.generated_before) <= num_tokens - prompt,
+                u64::from(self.generated_before) <= num_tokens.saturating_sub(prompt),
             ),
             (
                 "its sequence",

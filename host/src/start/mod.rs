@@ -190,13 +190,12 @@ pub(crate) fn settle(args: &EngineArgs, model: &ModelConfig) -> SchedulerConfig 
     let max_model_len = args
         .max_model_len
         .unwrap_or(model.context_length.min(DEFAULT_MAX_MODEL_LEN));
-    let block_size = args.block_size.max(1);
     SchedulerConfig {
         max_num_seqs: args.max_num_seqs,
         max_num_batched_tokens: args.max_num_batched_tokens,
         max_chunk_tokens: args.max_chunk_tokens,
         max_model_len,
-        block_size,
+        block_size: args.block_size,
         num_blocks: args
             .num_blocks
             .unwrap_or_else(|| default_blocks(args, model, max_model_len)),

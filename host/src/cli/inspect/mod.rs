@@ -44,7 +44,7 @@ struct Limits {
     #[arg(long, env = "LOCKSTEP_NUM_BLOCKS")]
     num_blocks: Option<u32>,
     /// Threads that compute
-    #[arg(long, env = "LOCKSTEP_THREADS")]
+    #[arg(long, env = "LOCKSTEP_THREADS", value_parser = crate::config::parse_threads)]
     threads: Option<usize>,
     /// How keys and values are stored: `f16` or `f32`
     #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE")]
@@ -76,9 +76,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let file = Gguf::open(&path)?;
     let report = Report::of(&file, &path, &args.limits.engine_args(&args.model));
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{report}");
+        tell!("{report}");
     }
     Ok(ExitCode::SUCCESS)
 }
