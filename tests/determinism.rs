@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use lockstep::journal::{AccountEvent, explain};
 use lockstep::model::Isa;
 use lockstep::request::RequestId;
-use lockstep_tests::{Answer, Rig, RigOptions, Want};
+use lockstep_tests::{Answer, Rig, RigOptions, Stream, Want};
 use policy_core::RequestPriority;
 
 const PROMPT: &str = "The lighthouse keeper climbed the stairs every evening, and every evening \
@@ -97,19 +97,15 @@ fn among_strangers(options: &RigOptions, seed: u64) -> (Vec<Answer>, u32) {
     for stream in &mut strangers {
         rig.answer(stream);
     }
-    let answers: Vec<_> = streams
-        .iter_mut()
-        .map(|stream| rig.answer(stream))
-        .collect();
-    let preemptions = answers
-        .iter()
-        .map(|(_, usage)| usage.preemptions)
-        .min()
-        .unwrap();
-    (
-        answers.into_iter().map(|(answer, _)| answer).collect(),
-        preemptions,
-    )
+    collected(&rig, &mut streams)
+}
+
+/// The answers, and the fewest preemptions that any of them went through.
+fn collected(rig: &Rig, streams: &mut [Stream]) -> (Vec<Answer>, u32) {
+    let (answers, usages): (Vec<_>, Vec<_>) =
+        streams.iter_mut().map(|stream| rig.answer(stream)).unzip();
+    let fewest = usages.iter().map(|usage| usage.preemptions).min();
+    (answers, fewest.unwrap_or(0))
 }
 
 #[test]
@@ -239,18 +235,7 @@ fn pressed(mut rig: Rig) -> (Vec<Answer>, u32) {
     for stream in &mut others {
         rig.answer(stream);
     }
-    let answers: Vec<_> = streams
-        .iter_mut()
-        .map(|stream| rig.answer(stream))
-        .collect();
-    let preemptions = answers
-        .iter()
-        .map(|(_, usage)| usage.preemptions)
-        .min()
-        .unwrap();
+    let collected = collected(&rig, &mut streams);
     rig.close();
-    (
-        answers.into_iter().map(|(answer, _)| answer).collect(),
-        preemptions,
-    )
+    collected
 }
