@@ -7,7 +7,7 @@ ARGS ?=
 NPM := $(shell command -v npm)
 NODE := $(CACHE)/node
 
-.PHONY: build serve test verify-fmt verify-clippy verify-test-cuda venv node model clean
+.PHONY: build serve test verify-fmt verify-clippy verify-test-cuda test-clients soak venv node model clean
 
 build:
 	cargo build --release -p lockstep
@@ -40,6 +40,21 @@ $(NODE)/.stamp: tests/clients/package.json
 
 model: build
 	cargo run --release -q -p lockstep -- pull $(MODEL)
+
+# Clients that build on others (litellm, langchain-openai, instructor, llm) against the real model.
+test-clients: model $(CACHE)/venv-clients/.stamp
+	tests/clients/run.sh $(MODEL) $(CACHE)/venv-clients/bin/python tests/clients/other_clients.py URL/v1
+
+$(CACHE)/venv-clients/.stamp: tests/clients/requirements.txt
+	python3 -m venv $(CACHE)/venv-clients
+	$(CACHE)/venv-clients/bin/python -m pip install -q --disable-pip-version-check -r tests/clients/requirements.txt
+	touch $@
+
+# A thousand streaming connections for SECONDS_OF_SOAK: no request fails but with a 429, and memory
+# stays flat. The KV pool is small, so that it is all in use before memory is compared.
+SECONDS_OF_SOAK ?= 600
+soak: model
+	LOCKSTEP_NUM_BLOCKS=512 tests/clients/run.sh $(MODEL) python3 tests/clients/soak.py URL --seconds $(SECONDS_OF_SOAK) --pid PID
 
 verify-fmt:
 	cargo fmt --all --check

@@ -49,7 +49,7 @@ async def one(reader, writer, seed):
         text += await reader.readexactly(size)
         await reader.readexactly(2)
     await reader.readexactly(2)
-    if not text.endswith(b"data: [DONE]\n\n") or b'"error"' in text:
+    if not text.endswith(b"data: [DONE]\n\n") or b'data: {"error"' in text:
         raise RuntimeError(f"a stream ended with {text[-200:]}")
     usage = json.loads(text.split(b"data: ")[-2])["usage"]
     counts["served"] += 1
