@@ -43,7 +43,8 @@ model: build
 
 # Clients that build on others (litellm, langchain-openai, instructor, llm) against the real model.
 test-clients: model $(CACHE)/venv-clients/.stamp
-	tests/clients/run.sh $(MODEL) $(CACHE)/venv-clients/bin/python tests/clients/other_clients.py URL/v1
+	LOCKSTEP_DEFAULT_MAX_TOKENS=64 tests/clients/run.sh $(MODEL) \
+		$(CACHE)/venv-clients/bin/python tests/clients/other_clients.py URL/v1
 
 $(CACHE)/venv-clients/.stamp: tests/clients/requirements.txt
 	python3 -m venv $(CACHE)/venv-clients
