@@ -13,12 +13,16 @@ const PROMPT: &str = "The lighthouse keeper climbed the stairs every evening, an
     she counted them aloud, because once, many years ago, there had been one step more.";
 const TOKENS: u32 = 20;
 
-/// The two requests under test: greedy, and drawn with a seed.
+/// The two requests under test: greedy, and drawn with a seed; both report logprobs.
 fn targets() -> [Want; 2] {
-    [
+    let wants = [
         Want::greedy(PROMPT, TOKENS),
         Want::drawn(PROMPT, TOKENS, 20_261_130),
-    ]
+    ];
+    wants.map(|want| Want {
+        logprobs: Some(2),
+        ..want
+    })
 }
 
 /// Each target alone in an engine of its own kind.
@@ -44,6 +48,14 @@ fn undisturbed_anew() -> Vec<Answer> {
     options.scheduler.enable_prefix_caching = false;
     let answers = alone(&options);
     assert_eq!(answers[0].tokens.len(), TOKENS as usize);
+    for answer in &answers {
+        let reported: Vec<_> = answer.logprobs.iter().map(|entries| entries[0].0).collect();
+        assert_eq!(
+            reported, answer.tokens,
+            "one report per token, of that token"
+        );
+        assert!(answer.logprobs.iter().all(|entries| entries.len() == 3));
+    }
     assert_ne!(
         answers[0].tokens, answers[1].tokens,
         "the seed draws another answer"

@@ -16,7 +16,8 @@ use lockstep::journal::{
 };
 use lockstep::model::{Isa, KvDtype, Model, ModelOptions, NUMERICS_VERSION};
 use lockstep::request::{
-    Event, Failure, FinishReason, Request, RequestId, SamplingParams, StopConditions, Usage,
+    Event, Failure, FinishReason, PositionLogprobs, Request, RequestId, SamplingParams,
+    StopConditions, Usage,
 };
 use lockstep::scheduler::{Scheduler, SchedulerConfig};
 use lockstep::tokenizer::{Encoding, Tokenizer};
@@ -118,6 +119,8 @@ pub struct Want {
     pub timeout: Option<Duration>,
     /// When it fails if it has no seat.
     pub queue_timeout: Option<Duration>,
+    /// How many alternatives are reported per token.
+    pub logprobs: Option<u32>,
 }
 
 impl Want {
@@ -134,6 +137,7 @@ impl Want {
             priority: RequestPriority::Normal,
             timeout: None,
             queue_timeout: None,
+            logprobs: None,
         }
     }
 
@@ -167,6 +171,8 @@ pub struct Answer {
     pub reason: FinishReason,
     /// A hash of the bits of the logits that gave each token.
     pub logits: Vec<[u8; 32]>,
+    /// Per token with logprobs: it and its alternatives, each with the bits of its logprob.
+    pub logprobs: Vec<Vec<(u32, u32)>>,
 }
 
 type Rows = Arc<Mutex<BTreeMap<(RequestId, usize), [u8; 32]>>>;
@@ -295,7 +301,7 @@ impl Rig {
                 ignore_eos: true,
                 ..StopConditions::default()
             },
-            logprobs: None,
+            logprobs: want.logprobs,
             prompt_logprobs: None,
             cache_salt: None,
             timeout: want.timeout,
@@ -360,6 +366,7 @@ impl Rig {
             "started comes second"
         );
         let (mut tokens, mut text) = (Vec::new(), String::new());
+        let mut logprobs = Vec::new();
         let (reason, usage) = loop {
             match stream.next() {
                 Event::Token(token) => {
@@ -369,6 +376,7 @@ impl Rig {
                         "each token once, in order"
                     );
                     tokens.push(token.token);
+                    logprobs.extend(token.logprobs.as_ref().map(bits));
                     text.push_str(&token.text);
                 }
                 Event::Finished {
@@ -395,6 +403,7 @@ impl Rig {
                 text,
                 reason,
                 logits,
+                logprobs,
             },
             usage,
         )
@@ -425,6 +434,13 @@ impl Rig {
     fn engine_mut(&mut self) -> &mut Engine {
         self.engine.as_mut().unwrap()
     }
+}
+
+/// The token itself, then its alternatives.
+fn bits(position: &PositionLogprobs) -> Vec<(u32, u32)> {
+    let all = std::iter::once(&position.chosen).chain(&position.top);
+    all.map(|entry| (entry.token, entry.logprob.to_bits()))
+        .collect()
 }
 
 impl Stream {
