@@ -97,11 +97,11 @@ fn take_stream(fields: &mut Fields) -> Result<(bool, bool, bool), ApiError> {
     Ok((stream, include_usage, resumable))
 }
 
-/// The longest time that a request may name, in seconds: a day.
-const MAX_SECONDS: f64 = 86_400.0;
+/// The times that a request may name, in seconds: up to a day.
+const SECONDS: std::ops::RangeInclusive<f64> = 1.0..=86_400.0;
 
 fn take_seconds(fields: &mut Fields, name: &str) -> Result<Option<Duration>, ApiError> {
-    let seconds = fields.float(name, 0.0..=MAX_SECONDS)?;
+    let seconds = fields.float(name, SECONDS)?;
     Ok(seconds.map(Duration::from_secs_f32))
 }
 
