@@ -1,6 +1,5 @@
 //! `lockstep bench`: how fast the model runs here.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -56,10 +55,7 @@ struct Measured {
 
 /// Runs it.
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
-    let path = match PathBuf::from(&args.model) {
-        path if path.is_file() => path,
-        _ => crate::hub::resolve(&args.model)?,
-    };
+    let path = crate::hub::resolve(&args.model)?;
     let begun = clock::now();
     let model = load(&args, &path)?;
     let loading = begun.elapsed();

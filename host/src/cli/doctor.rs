@@ -1,6 +1,5 @@
 //! `lockstep doctor`: proves on this machine, with this model, what the numerics contract promises.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::CliError;
@@ -42,10 +41,7 @@ struct Doctor {
 
 /// Runs it.
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
-    let path = match PathBuf::from(&args.model) {
-        path if path.is_file() => path,
-        _ => crate::hub::resolve(&args.model)?,
-    };
+    let path = crate::hub::resolve(&args.model)?;
     machine(args.threads);
     let mut doctor = Doctor::new(&args, Gguf::open(&path)?)?;
     doctor.chunks()?;

@@ -61,7 +61,17 @@ fn create(path: &Path, max_files: Option<u32>) -> io::Result<File> {
             fs::remove_file(numbered(path, *number))?;
         }
     }
-    OpenOptions::new().write(true).create_new(true).open(path)
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    // A synced file is found after a crash of the machine only if its name is on the disk too.
+    File::open(folder(path))?.sync_all()?;
+    Ok(file)
+}
+
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
 }
 
 fn numbered(path: &Path, number: u32) -> PathBuf {
@@ -72,13 +82,9 @@ fn numbered(path: &Path, number: u32) -> PathBuf {
 
 /// The numbers of the files that were renamed, ascending.
 fn renamed(path: &Path) -> io::Result<Vec<u32>> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
     let own = path.file_name().unwrap_or_default().to_string_lossy();
     let mut numbers = Vec::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(folder(path))? {
         let name = entry?.file_name();
         let number = name
             .to_string_lossy()
