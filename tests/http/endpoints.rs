@@ -160,7 +160,7 @@ async fn text_becomes_tokens_and_back() {
 #[tokio::test]
 async fn metrics_have_the_names_and_labels_that_dashboards_read() {
     let server = Setup::saying("x").start().await;
-    server.metrics.step(&lockstep::http::metrics::StepSample {
+    server.metrics.step(&lockstep::metrics::StepSample {
         running: 2,
         waiting: 1,
         used_blocks: 25,

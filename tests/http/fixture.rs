@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockstep::http::metrics::MetricsLabels;
-use lockstep::http::{ApiKeys, App, HttpLimits, Listener, Metrics, ModelCard, SeedSource, serve};
+use lockstep::metrics::{Metrics, MetricsLabels};
+use lockstep::http::{ApiKeys, App, HttpLimits, Listener, ModelCard, SeedSource, serve};
 use lockstep::intake::{Intake, IntakeLimits, door};
 use lockstep::request::Request;
 use tokio::net::TcpListener;

@@ -8,8 +8,7 @@ use std::time::Duration;
 use lockstep::batch::{Batch, Forward, ForwardError};
 use lockstep::engine::{Engine, EngineError, Parts, Probe};
 use lockstep::gguf::Gguf;
-use lockstep::http::Metrics;
-use lockstep::http::metrics::MetricsLabels;
+use lockstep::metrics::{Metrics, MetricsLabels};
 use lockstep::intake::{self, Intake, IntakeLimits, Refusal};
 use lockstep::journal::{
     Chronicle, Header, JournalContent, JournalOptions, JournalSync, JournalWriter,

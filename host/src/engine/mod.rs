@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::batch::{Batch, Forward, ForwardError};
 use crate::clock;
-use crate::http::Metrics;
+use crate::metrics::Metrics;
 use crate::intake::{Door, EngineState, Message, Submission};
 use crate::journal::{Chronicle, JournalError, JournalWriter};
 use crate::request::{Failure, RequestId};

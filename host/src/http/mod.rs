@@ -19,6 +19,7 @@
 use std::sync::Arc;
 
 use crate::intake::Intake;
+use crate::metrics::Metrics;
 use crate::structured::Grammars;
 
 mod account;
@@ -36,7 +37,6 @@ mod generation;
 mod ids;
 mod inflight;
 mod limits;
-pub mod metrics;
 mod models;
 mod ops;
 mod prepare;
@@ -60,7 +60,6 @@ pub use cors::Cors;
 pub use debug::DebugView;
 pub use error::ApiError;
 pub use limits::HttpLimits;
-pub use metrics::Metrics;
 pub use seeds::{SeedSource, choice_seed};
 pub use server::{Listener, serve};
 

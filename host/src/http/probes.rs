@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::body::{Reply, json_ok, reply};
 use super::error::ApiError;
-use super::metrics::CONTENT_TYPE;
+use crate::metrics::CONTENT_TYPE;
 use super::server::Server;
 use crate::intake::EngineState;
 

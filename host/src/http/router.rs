@@ -12,7 +12,7 @@ use super::body::Reply;
 use super::call::Call;
 use super::connection::Phase;
 use super::error::ApiError;
-use super::metrics::Metrics;
+use crate::metrics::Metrics;
 use super::server::Server;
 use super::wire::Bounds;
 use super::{chat, completions, debug, models, ops, probes, responses, resumable, tokenize};

@@ -14,7 +14,7 @@ mod exposition;
 mod histogram;
 mod page;
 
-pub(super) use exposition::CONTENT_TYPE;
+pub(crate) use exposition::CONTENT_TYPE;
 use histogram::Histogram;
 
 const FIRST_TOKEN_SECONDS: &[f64] = &[
