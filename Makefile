@@ -41,10 +41,12 @@ $(NODE)/.stamp: tests/clients/package.json
 model: build
 	cargo run --release -q -p lockstep -- pull $(MODEL)
 
-# Clients that build on others (litellm, langchain-openai, instructor, llm) against the real model.
+# Clients that build on others (litellm, langchain-openai, instructor, llm, schemathesis), and the evaluation harness lm-eval,
+# against the real model. lm-eval needs no torch: it asks the server for tokens and logprobs.
 test-clients: model $(CACHE)/venv-clients/.stamp
 	LOCKSTEP_DEFAULT_MAX_TOKENS=64 tests/clients/run.sh $(MODEL) \
 		$(CACHE)/venv-clients/bin/python tests/clients/other_clients.py URL/v1
+	tests/clients/run.sh $(MODEL) $(CACHE)/venv-clients/bin/python tests/clients/lm_eval_check.py URL/v1
 
 $(CACHE)/venv-clients/.stamp: tests/clients/requirements.txt
 	python3 -m venv $(CACHE)/venv-clients
