@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::Mutex;
 
-use super::activations::{Activations, Form};
+use super::activations::{Activations, Form, GROUP};
 use super::attention::Scratch;
 use super::kv::KvPool;
 use super::linear::{Output, linear};
@@ -73,7 +73,11 @@ impl Cpu {
     }
 
     fn rows(&mut self, rows: usize, work: &(dyn Fn(usize) + Sync)) {
-        let grain = if rows <= FEW_ROWS { FEW_ROWS } else { 1 };
+        let grain = match rows {
+            ..=FEW_ROWS => FEW_ROWS,
+            // Whole groups, whose rows are neighbours in memory.
+            _ => (rows / (4 * self.pool.threads()) / GROUP * GROUP).clamp(1, GROUP),
+        };
         self.pool
             .share(rows, grain, &|_, range| range.for_each(work));
     }
