@@ -7,7 +7,7 @@ ARGS ?=
 NPM := $(shell command -v npm)
 NODE := $(CACHE)/node
 
-.PHONY: build serve test verify-fmt verify-clippy verify-test-cuda test-clients soak venv node model clean
+.PHONY: build serve test verify-fmt verify-clippy verify-test-cuda test-clients soak soak-tiny venv node model clean
 
 build:
 	cargo build --release -p lockstep
@@ -56,8 +56,14 @@ $(CACHE)/venv-clients/.stamp: tests/clients/requirements.txt
 # A thousand streaming connections for SECONDS_OF_SOAK: no request fails but with a 429, and memory
 # stays flat. The KV pool is small, so that it is all in use before memory is compared.
 SECONDS_OF_SOAK ?= 600
+SOAK = python3 tests/clients/soak.py URL --seconds $(SECONDS_OF_SOAK) --pid PID
 soak: model
-	LOCKSTEP_NUM_BLOCKS=512 tests/clients/run.sh $(MODEL) python3 tests/clients/soak.py URL --seconds $(SECONDS_OF_SOAK) --pid PID
+	LOCKSTEP_NUM_BLOCKS=512 tests/clients/run.sh $(MODEL) $(SOAK)
+
+# The same with a tiny model, so that what is loaded is the server and not the arithmetic.
+soak-tiny: build
+	cargo run --release -q -p lockstep --example tiny_model -- $(CACHE)/tiny.gguf
+	LOCKSTEP_NUM_BLOCKS=512 LOCKSTEP_MAX_WAITING=500 tests/clients/run.sh $(CACHE)/tiny.gguf $(SOAK)
 
 verify-fmt:
 	cargo fmt --all --check
