@@ -4,10 +4,15 @@ mod client;
 mod compute;
 mod events;
 mod load;
+mod machine;
+mod mixed;
+mod operations;
+mod overhead;
 mod prompts;
 mod server;
 mod serving;
 mod statistics;
+mod svg;
 mod target;
 
 use std::process::ExitCode;
@@ -28,6 +33,10 @@ pub(super) struct Args {
 enum What {
     /// Drives a server over HTTP: this one, started here, or any with OpenAI's API.
     Serve(serving::Args),
+    /// Compares the same load over HTTP and at the engine's door.
+    Overhead(overhead::Args),
+    /// Measures how far prompts that arrive hold up the streams that run.
+    Mixed(mixed::Args),
 }
 
 /// Runs it.
@@ -35,5 +44,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     match args.what {
         None => compute::run(args.compute),
         Some(What::Serve(args)) => serving::run(args),
+        Some(What::Overhead(args)) => overhead::run(args),
+        Some(What::Mixed(args)) => mixed::run(args),
     }
 }

@@ -1,5 +1,6 @@
 //! `lockstep bench serve`: a server under load, and its latencies.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -11,7 +12,8 @@ use super::client::HttpClient;
 use super::load::{self, Arrivals};
 use super::prompts::{PromptForm, PromptSource};
 use super::server::LocalServer;
-use super::statistics::Summary;
+use super::statistics::{Durations, Summary};
+use super::svg::{self, Chart, Series};
 use super::target::{Target, Work};
 use crate::config::EngineArgs;
 
@@ -117,12 +119,18 @@ pub(super) struct Args {
     /// Prints JSON instead of a table
     #[arg(long, env = "LOCKSTEP_BENCH_JSON")]
     json: bool,
+    /// Draws the distribution of the latencies into this file
+    #[arg(long, env = "LOCKSTEP_BENCH_SVG")]
+    svg: Option<PathBuf>,
 }
 
 /// Runs it.
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let session = Session::open(&args.server)?;
     let summary = session.measure(&args);
+    if let Some(path) = &args.svg {
+        std::fs::write(path, picture(&args, &summary))?;
+    }
     report(&args, &session, &summary);
     session.close()?;
     Ok(match summary.failures.is_empty() {
@@ -146,19 +154,26 @@ impl Session {
     /// # Errors
     /// Why it cannot.
     pub(super) fn open(args: &ServerArgs) -> Result<Self, CliError> {
+        Self::open_with(args, |_| {})
+    }
+
+    /// The same, with a server whose arguments `change` may change.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub(super) fn open_with(
+        args: &ServerArgs,
+        change: impl FnOnce(&mut EngineArgs),
+    ) -> Result<Self, CliError> {
         let server = match (&args.url, &args.model) {
             (None, Some(model)) => {
                 let mut engine = EngineArgs::for_model(model);
                 engine.threads = args.threads.or(engine.threads);
+                change(&mut engine);
                 Some(LocalServer::start(&engine)?)
             }
             _ => None,
         };
-        Self::with(args, server)
-    }
-
-    /// The same with a server that was started here.
-    pub(super) fn with(args: &ServerArgs, server: Option<LocalServer>) -> Result<Self, CliError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -208,6 +223,11 @@ impl Session {
         self.run(&self.target, work(0..args.requests), arrivals)
     }
 
+    /// Runs a future to its end.
+    pub(super) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
     /// Runs a load against a target.
     pub(super) fn run(&self, target: &Arc<Target>, work: Vec<Work>, arrivals: Arrivals) -> Summary {
         let (timelines, elapsed) = self.runtime.block_on(load::run(target, work, arrivals));
@@ -224,6 +244,29 @@ impl PromptArgs {
             seed: self.seed,
         }
     }
+}
+
+/// Points of a distribution's line.
+const POINTS: u32 = 100;
+
+fn picture(args: &Args, summary: &Summary) -> String {
+    let series = |(name, durations): (&str, &Durations)| {
+        let percents = (0..=POINTS).map(|i| f64::from(i * 100 / POINTS));
+        let point = |percent| (durations.percentile(percent).max(0.1), percent);
+        Series {
+            name: name.to_owned(),
+            points: percents.map(point).collect(),
+        }
+    };
+    svg::document(&[Chart {
+        title: match args.request_rate {
+            Some(rate) => format!("Latencies, {rate} requests a second"),
+            None => format!("Latencies, {} requests at a time", args.concurrency),
+        },
+        x: "ms",
+        y: "% of requests (ITL: of tokens) within",
+        series: summary.latencies().map(series).into(),
+    }])
 }
 
 fn report(args: &Args, session: &Session, summary: &Summary) {
@@ -253,7 +296,7 @@ fn parse_object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("not a JSON object: {error}"))
 }
 
-fn parse_rate(text: &str) -> Result<f64, String> {
+pub(super) fn parse_rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok();
     rate.filter(|rate: &f64| rate.is_finite() && *rate > 0.0)
         .ok_or_else(|| format!("{text} is no number above 0"))

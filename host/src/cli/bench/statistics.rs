@@ -43,11 +43,6 @@ impl Durations {
         // An empty sum of floats is -0.
         self.milliseconds.iter().sum::<f64>().max(0.0) / count
     }
-
-    /// All of them, ascending.
-    pub(super) fn milliseconds(&self) -> &[f64] {
-        &self.milliseconds
-    }
 }
 
 /// What a load amounts to.
@@ -206,10 +201,10 @@ mod tests {
         };
         let summary = Summary::new(&[answered, refused], MS(500));
         assert_eq!((summary.completed, summary.failures.len()), (1, 1));
-        assert_eq!(summary.ttft.milliseconds(), [50.0]);
-        assert_eq!(summary.itl.milliseconds(), [10.0, 20.0]);
-        assert_eq!(summary.tpot.milliseconds(), [10.0]);
-        assert_eq!(summary.e2el.milliseconds(), [90.0]);
+        assert_eq!(summary.ttft.milliseconds, [50.0]);
+        assert_eq!(summary.itl.milliseconds, [10.0, 20.0]);
+        assert_eq!(summary.tpot.milliseconds, [10.0]);
+        assert_eq!(summary.e2el.milliseconds, [90.0]);
         assert_eq!(summary.throughput(), [2.0, 8.0, 18.0]);
         let json = summary.json();
         assert_eq!(json["p99_ttft_ms"], 50.0);
