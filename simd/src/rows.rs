@@ -1,14 +1,15 @@
 //! Operations on single rows: norm, gate, rotation, addition, and the exponential they share.
 
-use super::simd::{Kernel, Simd, WIDTH, dispatch};
-use crate::backend::Isa;
-use crate::backend::exp::{COEFFICIENTS, HIGHEST, LN2_HIGH, LN2_LOW, LOG2_E, LOWEST, ROUNDER};
-use crate::backend::reference::{LANES, fold};
+use crate::Isa;
+use crate::contract::{LANES, fold};
+use crate::exp::{COEFFICIENTS, HIGHEST, LN2_HIGH, LN2_LOW, LOG2_E, LOWEST, ROUNDER};
+use crate::lanes::{Kernel, Simd, WIDTH, dispatch};
+use crate::math::sqrt;
 
 /// Vectors of the virtual lanes.
 const LANE_VECTORS: usize = LANES / WIDTH;
 
-/// [`exp`](crate::backend::exp::exp) of sixteen lanes.
+/// [`exp`](crate::exp::exp) of sixteen lanes.
 #[inline(always)]
 pub(super) unsafe fn exp<S: Simd>(x: S::F) -> S::F {
     // SAFETY: the instruction set is enabled.
@@ -82,7 +83,7 @@ impl Kernel for RmsNorm<'_> {
             }
             let sum = fold_lanes::<S>(lanes);
             *self.finite = sum.is_finite();
-            let scale = 1.0 / (sum / self.x.len() as f32 + self.epsilon).sqrt();
+            let scale = 1.0 / sqrt(sum / self.x.len() as f32 + self.epsilon);
             let pieces = self
                 .x
                 .chunks_exact(WIDTH)
