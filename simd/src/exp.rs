@@ -53,6 +53,20 @@ pub fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
 }
 
+/// Twice the square root of 2 / pi.
+pub const GELU_LINEAR: f32 = 1.595_769_1;
+/// [`GELU_LINEAR`] times 0.044715.
+pub const GELU_CUBIC: f32 = 0.071_354_814;
+
+/// The Gaussian error linear unit in its tanh form, `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`,
+/// by way of `(1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u))`.
+///
+/// Hendrycks, Gimpel: "Gaussian error linear units" (2016).
+pub fn gelu(x: f32) -> f32 {
+    let u = x * fma(x * x, GELU_CUBIC, GELU_LINEAR);
+    x / (1.0 + exp(-u))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +81,22 @@ mod tests {
             worst = worst.max((f64::from(exp(x)) - exact).abs() / ulp);
         }
         assert!(worst < 3.0, "{worst} units in the last place");
+    }
+
+    #[test]
+    fn gelu_is_its_tanh_form() {
+        for i in -12_000..12_000 {
+            let x = i as f32 * 1e-3;
+            let wide = f64::from(x);
+            let inner = (2.0 / core::f64::consts::PI).sqrt() * (wide + 0.044_715 * wide.powi(3));
+            let exact = wide / 2.0 * (1.0 + libm::tanh(inner));
+            let error = (f64::from(gelu(x)) - exact).abs();
+            assert!(error <= 4e-7 * wide.abs().max(1.0), "{x}: {error}");
+        }
+        for x in [1e20, f32::MAX] {
+            assert_eq!(gelu(x), x);
+            assert_eq!(gelu(-x), 0.0);
+        }
     }
 
     #[test]

@@ -5,7 +5,6 @@
 
 use core::arch::aarch64::*;
 use core::arch::asm;
-use core::array::from_fn;
 
 use super::{Kernel, Simd};
 
@@ -30,18 +29,58 @@ pub(super) unsafe fn run_dotprod<K: Kernel>(kernel: K) {
 type F = [float32x4_t; 4];
 type I = [int32x4_t; 4];
 
-/// Functions that do the same to each quarter.
+/// Functions that do the same to each quarter; no closure, which would not have the instruction set.
 macro_rules! quarters {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $body:expr;)*) => {$(
         #[inline(always)]
         unsafe fn $name($($arg: $type),*) -> $result {
             // SAFETY: the caller has the instruction set enabled.
-            from_fn(|i| unsafe {
-                $(let $arg = $arg[i];)*
-                $body
-            })
+            unsafe {
+                [
+                    {
+                        $(let $arg = $arg[0];)*
+                        $body
+                    },
+                    {
+                        $(let $arg = $arg[1];)*
+                        $body
+                    },
+                    {
+                        $(let $arg = $arg[2];)*
+                        $body
+                    },
+                    {
+                        $(let $arg = $arg[3];)*
+                        $body
+                    },
+                ]
+            }
         }
     )*};
+}
+
+/// An expression of an index, for each quarter.
+macro_rules! each {
+    ($i:ident => $body:expr) => {
+        [
+            {
+                const $i: usize = 0;
+                $body
+            },
+            {
+                const $i: usize = 1;
+                $body
+            },
+            {
+                const $i: usize = 2;
+                $body
+            },
+            {
+                const $i: usize = 3;
+                $body
+            },
+        ]
+    };
 }
 
 /// Other functions: a few instructions.
@@ -122,12 +161,11 @@ unsafe fn widen_u8(bytes: uint8x16_t) -> I {
     unsafe {
         let (low, high) = (vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes));
         [
-            vmovl_u16(vget_low_u16(low)),
-            vmovl_high_u16(low),
-            vmovl_u16(vget_low_u16(high)),
-            vmovl_high_u16(high),
+            vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(low))),
+            vreinterpretq_s32_u32(vmovl_high_u16(low)),
+            vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))),
+            vreinterpretq_s32_u32(vmovl_high_u16(high)),
         ]
-        .map(|lanes| vreinterpretq_s32_u32(lanes))
     }
 }
 
@@ -186,16 +224,16 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
 
     simple! {
         splat(x: f32) -> F = [vdupq_n_f32(x); 4];
-        load(p: *const f32) -> F = from_fn(|i| vld1q_f32(p.add(4 * i)));
-        load_f16(p: *const u16) -> F = from_fn(|i| from_half(vld1_u16(p.add(4 * i))));
-        load_bf16(p: *const u16) -> F = from_fn(|i| {
-            vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(p.add(4 * i))))
+        load(p: *const f32) -> F = each!(Q => vld1q_f32(p.add(4 * Q)));
+        load_f16(p: *const u16) -> F = each!(Q => from_half(vld1_u16(p.add(4 * Q))));
+        load_bf16(p: *const u16) -> F = each!(Q => {
+            vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(p.add(4 * Q))))
         });
-        store(p: *mut f32, x: F) -> () = for (i, x) in x.into_iter().enumerate() {
-            vst1q_f32(p.add(4 * i), x);
+        store(p: *mut f32, x: F) -> () = {
+            each!(Q => vst1q_f32(p.add(4 * Q), x[Q]));
         };
-        store_f16(p: *mut u16, x: F) -> () = for (i, x) in x.into_iter().enumerate() {
-            vst1_u16(p.add(4 * i), to_half(x));
+        store_f16(p: *mut u16, x: F) -> () = {
+            each!(Q => vst1_u16(p.add(4 * Q), to_half(x[Q])));
         };
         prefetch(p: *const u8) -> () = asm!(
             "prfm pldl1keep, [{p}]",
@@ -204,8 +242,7 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
         );
         zero() -> I = [vdupq_n_s32(0); 4];
         splat_int(x: i32) -> I = [vdupq_n_s32(x); 4];
-        load_int(p: *const u8) -> I =
-            from_fn(|i| vreinterpretq_s32_u8(vld1q_u8(p.add(16 * i))));
+        load_int(p: *const u8) -> I = each!(Q => vreinterpretq_s32_u8(vld1q_u8(p.add(16 * Q))));
         load_u8(p: *const u8) -> I = widen_u8(vld1q_u8(p));
         load_i8(p: *const u8) -> I = widen_i8(vld1q_s8(p.cast()));
         store_i8(p: *mut i8, x: I) -> () = vst1q_s8(p, narrow(x));
@@ -215,13 +252,11 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
             vaddvq_s32(vaddq_s32(vaddq_s32(x[0], x[1]), vaddq_s32(x[2], x[3])));
         lookup(table: *const u8, codes: I) -> I = {
             let table = vld1q_u8(table);
-            codes.map(|codes| {
-                vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(codes)))
-            })
+            each!(Q => vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(codes[Q]))))
         };
         dot(acc: I, weights: I, q: *const i8) -> I = {
             let q = vreinterpretq_s8_s32(vdupq_n_s32(q.cast::<i32>().read_unaligned()));
-            from_fn(|i| dot_quarter::<DOTPROD>(acc[i], weights[i], q))
+            each!(Q => dot_quarter::<DOTPROD>(acc[Q], weights[Q], q))
         };
         dot_wide(acc: I, weights: I, q: *const i8) -> I = Self::dot(acc, weights, q);
     }
@@ -229,15 +264,17 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
     #[inline(always)]
     unsafe fn shl<const N: u32>(x: I) -> I {
         // SAFETY: the caller has the instruction set enabled.
-        x.map(|x| unsafe { vshlq_s32(x, vdupq_n_s32(N as i32)) })
+        unsafe { each!(Q => vshlq_s32(x[Q], vdupq_n_s32(N as i32))) }
     }
 
     #[inline(always)]
     unsafe fn shr<const N: u32>(x: I) -> I {
         // SAFETY: the caller has the instruction set enabled.
-        x.map(|x| unsafe {
-            let shifted = vshlq_u32(vreinterpretq_u32_s32(x), vdupq_n_s32(-(N as i32)));
-            vreinterpretq_s32_u32(shifted)
-        })
+        unsafe {
+            each!(Q => {
+                let shifted = vshlq_u32(vreinterpretq_u32_s32(x[Q]), vdupq_n_s32(-(N as i32)));
+                vreinterpretq_s32_u32(shifted)
+            })
+        }
     }
 }
