@@ -1,14 +1,17 @@
 //! Operations on single rows: norm, gate, rotation, addition, and the exponential they share.
 
-use super::simd::{Kernel, Simd, WIDTH, dispatch};
-use crate::backend::Isa;
-use crate::backend::exp::{COEFFICIENTS, HIGHEST, LN2_HIGH, LN2_LOW, LOG2_E, LOWEST, ROUNDER};
-use crate::backend::reference::{LANES, fold};
+use crate::Isa;
+use crate::contract::{LANES, fold};
+use crate::exp::{
+    COEFFICIENTS, GELU_CUBIC, GELU_LINEAR, HIGHEST, LN2_HIGH, LN2_LOW, LOG2_E, LOWEST, ROUNDER,
+};
+use crate::lanes::{Kernel, Simd, WIDTH, dispatch};
+use crate::math::sqrt;
 
 /// Vectors of the virtual lanes.
 const LANE_VECTORS: usize = LANES / WIDTH;
 
-/// [`exp`](crate::backend::exp::exp) of sixteen lanes.
+/// [`exp`](crate::exp::exp) of sixteen lanes.
 #[inline(always)]
 pub(super) unsafe fn exp<S: Simd>(x: S::F) -> S::F {
     // SAFETY: the instruction set is enabled.
@@ -82,7 +85,7 @@ impl Kernel for RmsNorm<'_> {
             }
             let sum = fold_lanes::<S>(lanes);
             *self.finite = sum.is_finite();
-            let scale = 1.0 / (sum / self.x.len() as f32 + self.epsilon).sqrt();
+            let scale = 1.0 / sqrt(sum / self.x.len() as f32 + self.epsilon);
             let pieces = self
                 .x
                 .chunks_exact(WIDTH)
@@ -163,6 +166,89 @@ impl Kernel for SiluMul<'_> {
                 S::store(gate.as_mut_ptr(), S::mul(silu, S::load(up.as_ptr())));
             }
         }
+    }
+}
+
+/// `gate = gelu(gate) * up`.
+///
+/// # Safety
+/// The machine has `isa`.
+///
+/// # Panics
+/// If the lengths differ or are not a multiple of 16.
+pub unsafe fn gelu_mul(isa: Isa, gate: &mut [f32], up: &[f32]) {
+    assert!(gate.len() == up.len() && gate.len().is_multiple_of(WIDTH));
+    // SAFETY: the machine has `isa`, the lengths are as they should.
+    unsafe { dispatch(isa, GeluMul { gate, up }) };
+}
+
+struct GeluMul<'a> {
+    gate: &'a mut [f32],
+    up: &'a [f32],
+}
+
+impl Kernel for GeluMul<'_> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let pieces = self.gate.chunks_exact_mut(WIDTH);
+        for (gate, up) in pieces.zip(self.up.chunks_exact(WIDTH)) {
+            // SAFETY: chunks of 16.
+            unsafe {
+                let x = S::load(gate.as_ptr());
+                let factor = S::fma(S::mul(x, x), S::splat(GELU_CUBIC), S::splat(GELU_LINEAR));
+                let negated = S::mul(S::mul(x, factor), S::splat(-1.0));
+                let gelu = S::div(x, S::add(S::splat(1.0), exp::<S>(negated)));
+                S::store(gate.as_mut_ptr(), S::mul(gelu, S::load(up.as_ptr())));
+            }
+        }
+    }
+}
+
+/// `weights[i] = exp(x[i] - highest)`.
+///
+/// # Safety
+/// The machine has `isa`.
+///
+/// # Panics
+/// If the lengths differ.
+pub unsafe fn exponentials(isa: Isa, x: &[f32], highest: f32, weights: &mut [f32]) {
+    assert!(x.len() == weights.len());
+    // SAFETY: the machine has `isa`, the lengths are as they should.
+    unsafe {
+        dispatch(
+            isa,
+            Exponentials {
+                x,
+                highest,
+                weights,
+            },
+        )
+    };
+}
+
+struct Exponentials<'a> {
+    x: &'a [f32],
+    highest: f32,
+    weights: &'a mut [f32],
+}
+
+impl Kernel for Exponentials<'_> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let (x, x_rest) = self.x.as_chunks::<WIDTH>();
+        let (weights, weights_rest) = self.weights.as_chunks_mut::<WIDTH>();
+        let mut last = ([0.0; WIDTH], [0.0; WIDTH]);
+        last.0[..x_rest.len()].copy_from_slice(x_rest);
+        // SAFETY: arrays of 16.
+        unsafe {
+            let highest = S::splat(self.highest);
+            let all = x.iter().zip(weights);
+            for (x, weights) in all.chain(core::iter::once((&last.0, &mut last.1))) {
+                let weight = exp::<S>(S::sub(S::load(x.as_ptr()), highest));
+                S::store(weights.as_mut_ptr(), weight);
+            }
+        }
+        weights_rest.copy_from_slice(&last.1[..weights_rest.len()]);
     }
 }
 

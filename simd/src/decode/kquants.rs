@@ -1,7 +1,7 @@
 //! The formats with super-blocks of 256 elements.
 
 use super::{Block, MAX_BLOCK, SUB, nibbles, u16_at};
-use crate::gguf::GgmlType;
+use crate::GgmlType;
 
 /// Takes a super-block apart; leaves the zeros of a type that has none.
 pub(super) fn decode(ggml_type: GgmlType, bytes: &[u8], block: &mut Block) {

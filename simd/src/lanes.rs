@@ -1,21 +1,23 @@
-//! One vector of sixteen lanes in three guises, and the run-time choice among them.
+//! One vector of sixteen lanes in several guises, and the run-time choice among them.
 //!
 //! Kernels are generic over [`Simd`], inlined whole into a function that enables the instruction
 //! set. Every operation is one IEEE-754 operation per lane or exact, so that the guise cannot
 //! change a bit.
 
-use super::super::Isa;
+use crate::Isa;
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
 mod scalar;
 
 pub(crate) use scalar::Scalar;
 
 /// Lanes of a vector: outputs of a tile.
-pub(crate) const WIDTH: usize = 16;
+pub const WIDTH: usize = 16;
 
 /// Sixteen lanes of f32 ([`F`](Self::F)), and of i32 or of four bytes each ([`I`](Self::I)).
 ///
@@ -122,7 +124,11 @@ pub(crate) unsafe fn dispatch<K: Kernel>(isa: Isa, kernel: K) {
             Isa::Avx2 => avx2::run(kernel),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::run(kernel),
-            #[cfg(not(target_arch = "x86_64"))]
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Isa::Neon => neon::run(kernel),
+            #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+            Isa::NeonDotprod => neon::run_dotprod(kernel),
+            // Another machine's: the caller has promised not to ask for it.
             _ => kernel.run::<Scalar>(),
         }
     }

@@ -1,6 +1,6 @@
 //! Sixteen lanes as one register of AVX-512 with VNNI.
 
-use std::arch::x86_64::*;
+use core::arch::x86_64::*;
 
 use super::{Kernel, Simd};
 

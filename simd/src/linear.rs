@@ -1,12 +1,11 @@
 //! Linear layers: tiles of sixteen outputs by groups of eight rows.
 
-use std::ops::Range;
+use core::ops::Range;
 
-use super::activations::{Activations, Form, GROUP, Step};
-use super::pack::PackedMatrix;
-use super::simd::{Kernel, Simd, WIDTH, dispatch};
-use crate::backend::Isa;
-use crate::gguf::GgmlType;
+use crate::activations::{GROUP, Step};
+use crate::lanes::{Kernel, Simd, WIDTH, dispatch};
+use crate::matrix::Matrix;
+use crate::{GgmlType, Isa};
 
 mod dense;
 mod quant;
@@ -35,21 +34,20 @@ unsafe impl Sync for Output {}
 /// Multiplies `rows` rows of activations with the outputs of a range of tiles.
 ///
 /// # Safety
-/// The machine has `isa`. The activations hold `rows` rows of the matrix's inputs in its form,
-/// nobody writes them meanwhile; the output has room for the rows at the tiles' outputs, and nobody
-/// else touches it there.
+/// The machine has `isa`. At `activations` stand `rows` rows of the matrix's inputs in its
+/// [form](crate::activations::Form::of), nobody writes them meanwhile; the output has room for the
+/// rows at the tiles' outputs, and nobody else touches it there.
 pub unsafe fn linear(
     isa: Isa,
-    matrix: &PackedMatrix,
+    matrix: Matrix<'_>,
     tiles: Range<usize>,
-    activations: &Activations,
+    activations: *const u8,
     rows: usize,
     output: Output,
 ) {
-    let form = Form::of(matrix.ggml_type());
     let task = Task {
         matrix,
-        activations: activations.base(form, rows, matrix.inputs()),
+        activations,
         rows,
         output,
     };
@@ -65,7 +63,7 @@ pub unsafe fn linear(
 /// What the kernels of one call share.
 #[derive(Clone, Copy)]
 struct Task<'a> {
-    matrix: &'a PackedMatrix,
+    matrix: Matrix<'a>,
     activations: *const u8,
     rows: usize,
     output: Output,
@@ -140,7 +138,7 @@ unsafe fn store_some<S: Simd>(p: *mut f32, x: S::F, valid: usize) {
         } else {
             let mut all = [0.0_f32; WIDTH];
             S::store(all.as_mut_ptr(), x);
-            std::ptr::copy_nonoverlapping(all.as_ptr(), p, valid);
+            core::ptr::copy_nonoverlapping(all.as_ptr(), p, valid);
         }
     }
 }

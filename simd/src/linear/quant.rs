@@ -5,9 +5,9 @@
     reason = "loops over registers index several arrays at once"
 )]
 
-use super::super::activations::OFFSETS;
-use super::super::simd::Simd;
-use crate::backend::decode::{IQ4_VALUES, MXFP4_VALUES};
+use crate::activations::OFFSETS;
+use crate::decode::{IQ4_VALUES, MXFP4_VALUES};
+use crate::lanes::Simd;
 
 /// Vectors of a step: each holds four elements of sixteen outputs.
 pub(super) const VECTORS: usize = 8;

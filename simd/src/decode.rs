@@ -6,7 +6,7 @@
 
 use half::{bf16, f16};
 
-use crate::gguf::GgmlType;
+use crate::GgmlType;
 
 mod kquants;
 

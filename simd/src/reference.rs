@@ -1,20 +1,15 @@
 //! The numerics contract as plain scalar code: slow, short, and what every fast path is compared
 //! with bit for bit.
 
-use super::decode::{self, Block, MAX_BLOCK, Minimum, SUB};
-use super::exp::exp;
-use crate::gguf::GgmlType;
+use alloc::vec;
+use alloc::vec::Vec;
 
-/// The version of the contract that this crate computes.
-pub const NUMERICS_VERSION: &str = "portable-1";
-/// Elements of the inner dimension that one chain sums.
-pub const SEGMENT: usize = 512;
-/// Virtual lanes of a reduction over a row.
-pub const LANES: usize = 64;
-/// Absolute positions in a split of attention.
-pub const SPLIT: usize = 256;
-/// Blocks whose greatest magnitude is below this are quantised to zeros: 2^-100.
-pub const TINY: f32 = f32::from_bits(27 << 23);
+use crate::GgmlType;
+use crate::decode::{self, Block, MAX_BLOCK, Minimum, SUB};
+use crate::exp::exp;
+use crate::math::{fma, round_ties_even, sqrt};
+
+pub use crate::contract::{LANES, NUMERICS_VERSION, SEGMENT, SPLIT, TINY, fold, seen};
 
 /// A block of activations, quantised.
 #[derive(Clone, Debug)]
@@ -34,7 +29,7 @@ pub fn quantise(x: &[f32]) -> QuantisedBlock {
     }
     let (d, inverse) = (amax / 127.0, 127.0 / amax);
     for (q, v) in q.iter_mut().zip(x) {
-        *q = (v * inverse).round_ties_even().clamp(-127.0, 127.0) as i8;
+        *q = round_ties_even(v * inverse).clamp(-127.0, 127.0) as i8;
     }
     QuantisedBlock { d, q }
 }
@@ -57,7 +52,7 @@ fn dense_segment(ggml_type: GgmlType, bytes: &[u8], x: &[f32]) -> f32 {
     weights
         .iter()
         .zip(x)
-        .fold(0.0_f32, |acc, (w, x)| w.mul_add(*x, acc))
+        .fold(0.0_f32, |acc, (w, x)| fma(*w, *x, acc))
 }
 
 fn quantised_segment(ggml_type: GgmlType, bytes: &[u8], x: &[f32]) -> f32 {
@@ -84,33 +79,21 @@ fn block_step(ggml_type: GgmlType, w: &Block, x: &QuantisedBlock, acc: f32) -> f
         min_int += i32::from(w.mins[sub]) * sub_sum;
         sum += sub_sum;
     }
-    let acc = (w.d * x.d).mul_add(int as f32, acc);
+    let acc = fma(w.d * x.d, int as f32, acc);
     match decode::minimum(ggml_type) {
         Minimum::None => acc,
-        Minimum::Added => w.min.mul_add(x.d * sum as f32, acc),
-        Minimum::Scaled => (-w.min * x.d).mul_add(min_int as f32, acc),
+        Minimum::Added => fma(w.min, x.d * sum as f32, acc),
+        Minimum::Scaled => fma(-w.min * x.d, min_int as f32, acc),
     }
-}
-
-/// Folds the virtual lanes: 32, 16, 8, 4, 2, 1.
-pub fn fold(mut lanes: [f32; LANES]) -> f32 {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-        width /= 2;
-    }
-    lanes[0]
 }
 
 /// RMSNorm of a row; not finite where its sum of squares is not.
 pub fn rms_norm(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f32> {
     let mut lanes = [0.0_f32; LANES];
     for (i, v) in x.iter().enumerate() {
-        lanes[i % LANES] = v.mul_add(*v, lanes[i % LANES]);
+        lanes[i % LANES] = fma(*v, *v, lanes[i % LANES]);
     }
-    let scale = 1.0 / (fold(lanes) / x.len() as f32 + epsilon).sqrt();
+    let scale = 1.0 / sqrt(fold(lanes) / x.len() as f32 + epsilon);
     x.iter().zip(weight).map(|(v, w)| v * scale * w).collect()
 }
 
@@ -139,7 +122,7 @@ impl Partial {
     pub fn merge(&self, next: &Self) -> Self {
         let m = self.m.max(next.m);
         let (a, b) = (exp(self.m - m), exp(next.m - m));
-        let merged = |x1: f32, x2: f32| x2.mul_add(b, x1 * a);
+        let merged = |x1: f32, x2: f32| fma(x2, b, x1 * a);
         let pairs = self.o.iter().zip(&next.o);
         Self {
             m,
@@ -149,11 +132,20 @@ impl Partial {
     }
 }
 
-/// Attention of one query head over positions `0..keys.len()`.
-pub fn attention(q: &[f32], keys: &[Vec<f32>], values: &[Vec<f32>], scale: f32) -> Vec<f32> {
-    let splits = keys.chunks(SPLIT).zip(values.chunks(SPLIT));
+/// Attention of one query head at the last of the positions of `keys` and `values`, of which it sees
+/// the last `window`, or all where that is 0; there is at least one.
+pub fn attention(
+    q: &[f32],
+    keys: &[Vec<f32>],
+    values: &[Vec<f32>],
+    scale: f32,
+    window: usize,
+) -> Vec<f32> {
+    let seen = seen(keys.len() - 1, window);
+    let splits = seen.start / SPLIT..seen.end.div_ceil(SPLIT);
     let merged = splits
-        .map(|(keys, values)| split(q, keys, values, scale))
+        .map(|i| seen.start.max(i * SPLIT)..seen.end.min((i + 1) * SPLIT))
+        .map(|range| split(q, range.start, &keys[range.clone()], &values[range], scale))
         .reduce(|merged, next| merged.merge(&next));
     let Some(merged) = merged else {
         return vec![0.0; q.len()];
@@ -161,19 +153,20 @@ pub fn attention(q: &[f32], keys: &[Vec<f32>], values: &[Vec<f32>], scale: f32) 
     merged.o.iter().map(|o| o / merged.l).collect()
 }
 
-fn split(q: &[f32], keys: &[Vec<f32>], values: &[Vec<f32>], scale: f32) -> Partial {
+/// A split's share: the keys and values from absolute position `first` on.
+fn split(q: &[f32], first: usize, keys: &[Vec<f32>], values: &[Vec<f32>], scale: f32) -> Partial {
     let score = |k: &Vec<f32>| {
         let pairs = q.iter().zip(k);
-        pairs.fold(0.0_f32, |acc, (q, k)| q.mul_add(*k, acc)) * scale
+        pairs.fold(0.0_f32, |acc, (q, k)| fma(*q, *k, acc)) * scale
     };
     let scores: Vec<f32> = keys.iter().map(score).collect();
     let m = scores.iter().fold(f32::NEG_INFINITY, |m, s| m.max(*s));
     let (mut lanes, mut o) = ([0.0_f32; LANES], vec![0.0_f32; q.len()]);
     for (i, (s, v)) in scores.iter().zip(values).enumerate() {
         let p = exp(s - m);
-        lanes[i % LANES] += p;
+        lanes[(first + i) % LANES] += p;
         for (o, v) in o.iter_mut().zip(v) {
-            *o = p.mul_add(*v, *o);
+            *o = fma(p, *v, *o);
         }
     }
     Partial {

@@ -5,11 +5,11 @@
     reason = "loops over registers index several arrays at once"
 )]
 
-use std::marker::PhantomData;
-use std::ops::Range;
+use core::marker::PhantomData;
+use core::ops::Range;
 
 use super::{GROUP, Kernel, Simd, Task, WIDTH, add_segment, piece, prefetch, store_some};
-use crate::backend::reference::SEGMENT;
+use crate::contract::SEGMENT;
 
 /// A dense format.
 pub(super) trait Dense: Copy {

@@ -5,13 +5,13 @@
     reason = "loops over registers index several arrays at once"
 )]
 
-use std::marker::PhantomData;
-use std::ops::Range;
+use core::marker::PhantomData;
+use core::ops::Range;
 
 use super::quant::{Quant, SubScale, VECTORS, unpack};
 use super::{GROUP, Kernel, Simd, Step, Task, WIDTH, add_segment, piece, prefetch, store_some};
-use crate::backend::cpu::pack::{STEP, Tile};
-use crate::backend::reference::SEGMENT;
+use crate::contract::SEGMENT;
+use crate::matrix::{STEP, Tile};
 
 /// Steps of a super-block.
 const STEPS: usize = 8;

@@ -1,6 +1,6 @@
 //! Sixteen lanes as two registers of AVX2.
 
-use std::arch::x86_64::*;
+use core::arch::x86_64::*;
 
 use super::{Kernel, Simd};
 

@@ -3,6 +3,7 @@
 use half::{bf16, f16};
 
 use super::{Simd, WIDTH};
+use crate::math;
 
 /// The guise that runs anywhere.
 #[derive(Clone, Copy)]
@@ -12,7 +13,7 @@ type F = [f32; WIDTH];
 type I = [i32; WIDTH];
 
 fn map2<A: Copy, B: Copy, T>(a: [A; WIDTH], b: [B; WIDTH], f: impl Fn(A, B) -> T) -> [T; WIDTH] {
-    std::array::from_fn(|i| f(a[i], b[i]))
+    core::array::from_fn(|i| f(a[i], b[i]))
 }
 
 impl Simd for Scalar {
@@ -69,11 +70,11 @@ impl Simd for Scalar {
     }
 
     unsafe fn fma(a: F, b: F, c: F) -> F {
-        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+        core::array::from_fn(|i| math::fma(a[i], b[i], c[i]))
     }
 
     unsafe fn fnma(a: F, b: F, c: F) -> F {
-        std::array::from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
+        core::array::from_fn(|i| math::fma(-a[i], b[i], c[i]))
     }
 
     unsafe fn max(a: F, b: F) -> F {
@@ -81,11 +82,11 @@ impl Simd for Scalar {
     }
 
     unsafe fn select_less(a: F, b: F, yes: F, no: F) -> F {
-        std::array::from_fn(|i| if a[i] < b[i] { yes[i] } else { no[i] })
+        core::array::from_fn(|i| if a[i] < b[i] { yes[i] } else { no[i] })
     }
 
     unsafe fn swap_pairs(x: F) -> F {
-        std::array::from_fn(|i| x[i ^ 1])
+        core::array::from_fn(|i| x[i ^ 1])
     }
 
     unsafe fn prefetch(_: *const u8) {}
@@ -159,7 +160,7 @@ impl Simd for Scalar {
     }
 
     unsafe fn to_int(x: F) -> I {
-        x.map(|x| x.round_ties_even() as i32)
+        x.map(|x| math::round_ties_even(x) as i32)
     }
 
     unsafe fn bits(x: F) -> I {
