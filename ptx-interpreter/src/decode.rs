@@ -549,46 +549,21 @@ impl Statement<'_> {
         cursor: &mut Cursor<'_>,
         names: &mut Names,
     ) -> Result<Operation, ParseError> {
-        let elements = match self.modifiers {
-            [
-                "sync",
-                "aligned",
-                "m16n8k32",
-                "row",
-                "col",
-                "s32",
-                "s8",
-                "s8",
-                "s32",
-            ] => Elements::Bytes,
-            [
-                "sync",
-                "aligned",
-                "m16n8k16",
-                "row",
-                "col",
-                "f32",
-                "f16",
-                "f16",
-                "f32",
-            ] => Elements::Halves,
-            [
-                "sync",
-                "aligned",
-                "m16n8k16",
-                "row",
-                "col",
-                "f32",
-                "bf16",
-                "bf16",
-                "f32",
-            ] => Elements::BrainFloats,
-            _ => {
-                return Err(
-                    self.refuse("only m16n8k32 of s8 and m16n8k16 of f16, bf16 are supported")
-                );
+        let known = match self.modifiers {
+            ["sync", "aligned", shape, "row", "col", d, a, b, c] if (d, a) == (c, b) => {
+                match (*shape, *d, *a) {
+                    ("m16n8k32", "s32", "s8") => Some((Elements::Bytes, (4, 2))),
+                    ("m16n8k16", "s32", "s8") => Some((Elements::Bytes, (2, 1))),
+                    ("m16n8k16", "f32", "f16") => Some((Elements::Halves, (4, 2))),
+                    ("m16n8k16", "f32", "bf16") => Some((Elements::BrainFloats, (4, 2))),
+                    _ => None,
+                }
             }
+            _ => None,
         };
+        let (elements, sizes) = known.ok_or_else(|| {
+            self.refuse("only m16n8k32 and m16n8k16 of s8, m16n8k16 of f16 and bf16 are supported")
+        })?;
         let to = vector(cursor, |c| register(c, names))?;
         cursor.expect(",")?;
         let a = vector(cursor, |c| source(c, names))?;
@@ -596,7 +571,7 @@ impl Statement<'_> {
         let b = vector(cursor, |c| source(c, names))?;
         cursor.expect(",")?;
         let c = vector(cursor, |c| source(c, names))?;
-        if (to.len(), a.len(), b.len(), c.len()) != (4, 4, 2, 4) {
+        if (to.len(), (a.len(), b.len()), c.len()) != (4, sizes, 4) {
             return Err(self.refuse("has fragments of another size"));
         }
         Ok(Operation::MatrixMultiply {
