@@ -2,8 +2,8 @@
 
 use crate::fault::ParseError;
 use crate::instruction::{
-    Binary, Class, Comparison, Instruction, Operation, Rounding, Shuffle, Space, Ternary, Type,
-    Unary, Vote,
+    Binary, Class, Comparison, Elements, Instruction, Operation, Rounding, Shuffle, Space, Ternary,
+    Type, Unary, Vote,
 };
 pub(crate) use crate::operand::Names;
 use crate::operand::{address, register, source, target, vector};
@@ -91,7 +91,11 @@ impl Statement<'_> {
         }
         let kind = self.kind(if rounds { &["rn"] } else { &[] })?;
         if kind.bits != 32 {
-            return Err(self.refuse("only f32 arithmetic is supported"));
+            return Err(self.refuse("only f32 and f16x2 arithmetic is supported"));
+        }
+        let of_pairs = ["add", "sub", "mul", "fma", "neg"];
+        if kind.class == Class::HalfPair && !of_pairs.contains(&self.head) {
+            return Err(self.refuse("is not supported for pairs"));
         }
         if rounds && !self.has("rn") {
             return Err(self.refuse("without .rn the assembler may contract or approximate it"));
@@ -134,6 +138,7 @@ impl Statement<'_> {
             "vote" => self.vote(cursor, names),
             "cp" => self.copy(cursor, names),
             "mma" => self.matrix_multiply(cursor, names),
+            "ldmatrix" => self.load_matrix(cursor, names),
             "ret" | "exit" => Ok(Operation::Return),
             _ => Err(self.refuse("is not supported")),
         }
@@ -391,6 +396,9 @@ impl Statement<'_> {
     }
 
     fn convert(&self, cursor: &mut Cursor<'_>, names: &mut Names) -> Result<Operation, ParseError> {
+        if self.modifiers == ["rn", "bf16", "f32"] {
+            return self.to_brain_float(cursor, names);
+        }
         let (rounding, kinds) = match self.modifiers {
             ["rn", kinds @ ..] => (Rounding::Nearest, kinds),
             ["rni", kinds @ ..] => (Rounding::NearestInteger, kinds),
@@ -426,6 +434,24 @@ impl Statement<'_> {
             to_kind,
             from_kind,
             rounding,
+            to,
+            a: source(cursor, names)?,
+        })
+    }
+
+    fn to_brain_float(
+        &self,
+        cursor: &mut Cursor<'_>,
+        names: &mut Names,
+    ) -> Result<Operation, ParseError> {
+        let to = register(cursor, names)?;
+        cursor.expect(",")?;
+        Ok(Operation::Unary {
+            unary: Unary::ToBrainFloat,
+            kind: Type {
+                class: Class::Float,
+                bits: 32,
+            },
             to,
             a: source(cursor, names)?,
         })
@@ -523,12 +549,21 @@ impl Statement<'_> {
         cursor: &mut Cursor<'_>,
         names: &mut Names,
     ) -> Result<Operation, ParseError> {
-        let shape = [
-            "sync", "aligned", "m16n8k32", "row", "col", "s32", "s8", "s8", "s32",
-        ];
-        if self.modifiers != shape {
-            return Err(self.refuse("only m16n8k32 of signed bytes is supported"));
-        }
+        let known = match self.modifiers {
+            ["sync", "aligned", shape, "row", "col", d, a, b, c] if (d, a) == (c, b) => {
+                match (*shape, *d, *a) {
+                    ("m16n8k32", "s32", "s8") => Some((Elements::Bytes, (4, 2))),
+                    ("m16n8k16", "s32", "s8") => Some((Elements::Bytes, (2, 1))),
+                    ("m16n8k16", "f32", "f16") => Some((Elements::Halves, (4, 2))),
+                    ("m16n8k16", "f32", "bf16") => Some((Elements::BrainFloats, (4, 2))),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        let (elements, sizes) = known.ok_or_else(|| {
+            self.refuse("only m16n8k32 and m16n8k16 of s8, m16n8k16 of f16 and bf16 are supported")
+        })?;
         let to = vector(cursor, |c| register(c, names))?;
         cursor.expect(",")?;
         let a = vector(cursor, |c| source(c, names))?;
@@ -536,9 +571,36 @@ impl Statement<'_> {
         let b = vector(cursor, |c| source(c, names))?;
         cursor.expect(",")?;
         let c = vector(cursor, |c| source(c, names))?;
-        if (to.len(), a.len(), b.len(), c.len()) != (4, 4, 2, 4) {
+        if (to.len(), (a.len(), b.len()), c.len()) != (4, sizes, 4) {
             return Err(self.refuse("has fragments of another size"));
         }
-        Ok(Operation::MatrixMultiply { to, a, b, c })
+        Ok(Operation::MatrixMultiply {
+            elements,
+            to,
+            a,
+            b,
+            c,
+        })
+    }
+
+    fn load_matrix(
+        &self,
+        cursor: &mut Cursor<'_>,
+        names: &mut Names,
+    ) -> Result<Operation, ParseError> {
+        let (count, transposed) = match self.modifiers {
+            ["sync", "aligned", "m8n8", count, "shared", "b16"] => (*count, false),
+            ["sync", "aligned", "m8n8", count, "trans", "shared", "b16"] => (*count, true),
+            _ => return Err(self.refuse("is not supported")),
+        };
+        let to = vector(cursor, |c| register(c, names))?;
+        cursor.expect(",")?;
+        let count = ["x1", "x2", "", "x4"].iter().position(|c| *c == count);
+        self.count(to.len(), count.map_or(0, |index| index + 1))?;
+        Ok(Operation::LoadMatrix {
+            to,
+            address: address(cursor, names)?,
+            transposed,
+        })
     }
 }
