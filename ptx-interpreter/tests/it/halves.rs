@@ -186,7 +186,7 @@ fn a_product_of_16_bit_floats_is_the_sum_of_products() {
 /// Lanes store their rows of four matrices, and load them as fragments.
 fn loaded(modifiers: &str, count: usize) -> Vec<u32> {
     // Lane l writes row l % 8 of matrix l / 8 at row l: elements 8 l and so on.
-    let input: Vec<u32> = (0..128).map(|i| 2 * i | (2 * i + 1) << 16).collect();
+    let input: Vec<u32> = (0..128).map(|i| (2 * i) | ((2 * i + 1) << 16)).collect();
     let registers = ["%r20", "%r21", "%r22", "%r23"];
     let body = format!(
         "shl.b32 %r3, %r2, 4;\ncvt.u64.u32 %rd6, %r3;\nadd.s64 %rd7, %rd1, %rd6;\n\
