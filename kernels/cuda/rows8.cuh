@@ -59,13 +59,13 @@ __device__ __forceinline__ void rows8_block_256(const uint8_t* quants, const uin
       size_t step = (size_t)block * STEPS + s + j;
       StepOperands operands;
       operands.load<F>(quants, rows, step, lane, at);
-      int2 x = {}, y = {};
+      StepScales<F> w(scale, s + j, lane);
+      add_products<F>(dots, operands.a, operands.b0, operands.b1, w.first, w.second);
       if constexpr (F::MINIMUM == Minimum::Scaled) {
-        x = *(const int2*)(rows.x.sums + step * 2);
-        y = *(const int2*)(rows.y.sums + step * 2);
+        StepMinimums<F>(scale, s + j, lane)
+            .add(lows, *(const int2*)(rows.x.sums + step * 2),
+                 *(const int2*)(rows.y.sums + step * 2));
       }
-      step_256<F>(dots, lows, operands.a, operands.b0, operands.b1,
-                  step_scales<F>(scale, s + j, lane), x, y);
     }
   }
   float2 d = make_float2(rows.x.d[block], rows.y.d[block]);

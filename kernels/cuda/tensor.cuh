@@ -106,41 +106,17 @@ __device__ __forceinline__ void chain_step_32(float (&acc)[4], const uint32_t (&
   }
 }
 
-// The sub-scales and sub-minimums of a step of a block of 256, of the outputs 2 g and 2 g + 1: of
-// both halves, where they are shared by sixteen elements.
-struct StepScales {
-  uint32_t scales[2], minimums[2];
-};
-
-template <class F>
-__device__ __forceinline__ StepScales step_scales(const uint8_t* scales, uint32_t s,
-                                                  const Lane& lane) {
-  auto pair = [&](const uint8_t* bytes) -> uint32_t {
-    return *(const uint16_t*)(bytes + lane.g * 2);
-  };
-  StepScales out = {};
-  constexpr bool HALVES = F::SUB == 16;
-  uint32_t sub = HALVES ? 2 * s : s;
-  out.scales[0] = pair(sub_scales<F>(scales, sub));
-  if constexpr (HALVES) {
-    out.scales[1] = pair(sub_scales<F>(scales, sub + 1));
-  }
-  if constexpr (F::MINIMUM == Minimum::Scaled) {
-    out.minimums[0] = HALVES ? out.scales[0] : pair(sub_minimums<F>(scales, sub));
-    out.minimums[1] = out.scales[1];
-  }
-  return out;
+// Bytes that the outputs 2 g and 2 g + 1 have of sub-scales or sub-minimums.
+__device__ __forceinline__ uint32_t byte_pair(const uint8_t* bytes, const Lane& lane) {
+  return *(const uint16_t*)(bytes + lane.g * 2);
 }
 
-// A step of a block of 256: `x` and `y` are the sums of integers of the activations' two rows, of
-// the step's first and second sixteen elements.
+// A step of a block of 256: its products times their sub-scales.
 template <class F>
-__device__ __forceinline__ void step_256(int (&dots)[4], int (&lows)[4], const uint32_t (&a)[4],
-                                         uint32_t b0, uint32_t b1, const StepScales& w, int2 x,
-                                         int2 y) {
-  constexpr bool HALVES = F::SUB == 16;
+__device__ __forceinline__ void add_products(int (&dots)[4], const uint32_t (&a)[4], uint32_t b0,
+                                             uint32_t b1, uint32_t first, uint32_t second) {
   int c[2][4] = {};
-  if constexpr (HALVES) {
+  if constexpr (F::SUB == 16) {
     multiply_16(c[0], a[0], a[1], b0);
     multiply_16(c[1], a[2], a[3], b1);
   } else {
@@ -148,19 +124,48 @@ __device__ __forceinline__ void step_256(int (&dots)[4], int (&lows)[4], const u
   }
 #pragma unroll
   for (unsigned i = 0; i < 4; i++) {
-    dots[i] += sub_scale<F>(w.scales[0], i / 2) * c[0][i];
-    int2 sums = i % 2 ? y : x;
-    if constexpr (HALVES) {
-      dots[i] += sub_scale<F>(w.scales[1], i / 2) * c[1][i];
-    }
-    if constexpr (F::MINIMUM == Minimum::Scaled && HALVES) {
-      lows[i] += sub_minimum<F>(w.minimums[0], i / 2) * sums.x +
-                 sub_minimum<F>(w.minimums[1], i / 2) * sums.y;
-    } else if constexpr (F::MINIMUM == Minimum::Scaled) {
-      lows[i] += sub_minimum<F>(w.minimums[0], i / 2) * (sums.x + sums.y);
+    dots[i] += sub_scale<F>(first, i / 2) * c[0][i];
+    if constexpr (F::SUB == 16) {
+      dots[i] += sub_scale<F>(second, i / 2) * c[1][i];
     }
   }
 }
+
+// The sub-scales of step `s` of a block of 256: of its first and its second sixteen elements.
+template <class F>
+struct StepScales {
+  uint32_t first, second;
+  __device__ __forceinline__ StepScales(const uint8_t* scales, uint32_t s, const Lane& lane)
+      : second(0) {
+    first = byte_pair(sub_scales<F>(scales, F::SUB == 16 ? 2 * s : s), lane);
+    if constexpr (F::SUB == 16) {
+      second = byte_pair(sub_scales<F>(scales, 2 * s + 1), lane);
+    }
+  }
+};
+
+// The sub-minimums likewise.
+template <class F>
+struct StepMinimums {
+  uint32_t first, second;
+  __device__ __forceinline__ StepMinimums(const uint8_t* scales, uint32_t s, const Lane& lane) {
+    first = byte_pair(sub_minimums<F>(scales, F::SUB == 16 ? 2 * s : s), lane);
+    second = F::SUB == 16 ? byte_pair(sub_minimums<F>(scales, 2 * s + 1), lane) : first;
+  }
+
+  // Adds them times the sums of integers of the step's halves, of the activations' rows x and y.
+  __device__ __forceinline__ void add(int (&lows)[4], int2 x, int2 y) const {
+#pragma unroll
+    for (unsigned i = 0; i < 4; i++) {
+      int2 sums = i % 2 ? y : x;
+      if constexpr (F::SUB == 16) {
+        lows[i] += sub_minimum<F>(first, i / 2) * sums.x + sub_minimum<F>(second, i / 2) * sums.y;
+      } else {
+        lows[i] += sub_minimum<F>(first, i / 2) * (sums.x + sums.y);
+      }
+    }
+  }
+};
 
 // The step of the chain for a block of 256, whose integer sums begin anew.
 template <class F>

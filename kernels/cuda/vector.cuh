@@ -68,12 +68,12 @@ __device__ __forceinline__ int add_parts(const int (&sums)[4], uint32_t part) {
 template <class F>
 __device__ __forceinline__ float chain_32(const uint8_t* quants, const uint8_t* scales,
                                           const QuantisedRow& x, uint32_t begin, uint32_t end,
-                                          uint32_t count, uint32_t last) {
+                                          uint32_t last) {
   uint32_t lane = threadIdx.x % LANES, part = lane / 4, quad = lane % 4;
   Places<F> at(part);
   float acc = 0.0f;
 #pragma unroll 1
-  for (uint32_t i = 0; i < count; i += AHEAD) {
+  for (uint32_t i = 0; i < SEGMENT / F::BLOCK; i += AHEAD) {
     LaneStep<F> steps[AHEAD];
 #pragma unroll
     for (unsigned j = 0; j < AHEAD; j++) {
@@ -122,9 +122,11 @@ __device__ __forceinline__ void lane_step_256(const LaneStep<F>& step, const Pla
   uint32_t scale_a = word(sub_scales<F>(scale, sub));
   uint32_t scale_b = HALVES ? word(sub_scales<F>(scale, sub + 1)) : scale_a;
   int start_a = excess<F>(step.first, 0), start_b = excess<F>(step.second, 0);
-  int sum_a = dot4(ONES, step.first, 0), sum_b = dot4(ONES, step.second, 0);
+  int sum_a = 0, sum_b = 0;
   uint32_t minimum_a = 0;
   if constexpr (F::MINIMUM == Minimum::Scaled) {
+    sum_a = dot4(ONES, step.first, 0);
+    sum_b = dot4(ONES, step.second, 0);
     minimum_a = HALVES ? scale_a : word(sub_minimums<F>(scale, sub));
   }
 #pragma unroll
@@ -150,13 +152,13 @@ __device__ __forceinline__ void lane_step_256(const LaneStep<F>& step, const Pla
 template <class F>
 __device__ __forceinline__ float chain_256(const uint8_t* quants, const uint8_t* scales,
                                            const QuantisedRow& x, uint32_t begin, uint32_t end,
-                                           uint32_t count, uint32_t last) {
+                                           uint32_t last) {
   constexpr unsigned STEPS = 256 / STEP;
   uint32_t lane = threadIdx.x % LANES, part = lane / 4, quad = lane % 4;
   Places<F> at(part);
   float acc = 0.0f;
 #pragma unroll 1
-  for (uint32_t i = 0; i < count; i++) {
+  for (uint32_t i = 0; i < SEGMENT / F::BLOCK; i++) {
     uint32_t block = min(begin + i, last);
     const uint8_t* scale = scales + (size_t)block * F::SCALE_BYTES;
     int dots[4] = {}, lows[4] = {};
@@ -204,20 +206,19 @@ __device__ __forceinline__ void linear_vector(const uint8_t* __restrict__ tiles,
   uint32_t blocks = inputs / F::BLOCK;
   uint32_t segments = (blocks + BLOCKS - 1) / BLOCKS;
   uint32_t lane = threadIdx.x % LANES, half = threadIdx.x / LANES % 2;
-  // Both halves of a warp take as many turns, since they shuffle together: what a half has no block
-  // for, it does with the last one and throws away. There are at most as many warps as pairs.
+  // Both halves of a warp take as many turns as the longest segment has, since they shuffle together:
+  // what a half has no block for, it does with the last one and throws away. There are at most as many warps as pairs.
   uint32_t pair = threadIdx.x / WARP * 2;
 #pragma unroll 1
   do {
     uint32_t s = pair + half;
     uint32_t begin = s * BLOCKS;
     uint32_t end = min(blocks, begin + BLOCKS);
-    uint32_t count = min(BLOCKS, blocks - pair * BLOCKS);
     float acc;
     if constexpr (F::BLOCK == 256) {
-      acc = chain_256<F>(quants, scales, x, begin, end, count, blocks - 1);
+      acc = chain_256<F>(quants, scales, x, begin, end, blocks - 1);
     } else {
-      acc = chain_32<F>(quants, scales, x, begin, end, count, blocks - 1);
+      acc = chain_32<F>(quants, scales, x, begin, end, blocks - 1);
     }
     if (s < segments) {
       partial[s * TILE + lane % 4 * 4 + lane / 4] = acc;
