@@ -1,8 +1,10 @@
 //! The backends: memory and arithmetic.
 //!
-//! [`reference`](mod@reference) is the numerics contract as plain scalar code; [`cpu`] computes the same bits fast.
+//! [`reference`](mod@reference) is the numerics contract as plain scalar code; [`cpu`] computes the same bits fast, and so
+//! does [`cuda`] on a GPU, through the narrow trait of [`device`].
 
 pub mod cpu;
+pub mod cuda;
 pub mod decode;
 pub mod device;
 pub mod exp;
