@@ -42,6 +42,9 @@ pub struct ModelOptions {
     /// The vector instructions to use; the best that the machine has if none are named. No result
     /// depends on it.
     pub isa: Option<Isa>,
+    /// Launches every kernel of a decode step by itself, where a device could launch a graph. No
+    /// result depends on it.
+    pub enforce_eager: bool,
 }
 
 impl Default for ModelOptions {
@@ -55,6 +58,7 @@ impl Default for ModelOptions {
             max_rows: 512,
             max_positions: 8192,
             isa: None,
+            enforce_eager: false,
         }
     }
 }

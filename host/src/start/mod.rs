@@ -232,7 +232,7 @@ fn options(config: &SchedulerConfig, threads: Option<usize>, kv_dtype: KvDtype) 
         block_size: config.block_size,
         max_rows: config.max_num_batched_tokens as usize,
         max_positions: config.max_model_len,
-        isa: None,
+        ..ModelOptions::default()
     }
 }
 
