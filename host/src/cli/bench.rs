@@ -8,10 +8,13 @@ use serde_json::json;
 use super::CliError;
 use super::drive::{Driver, Stream, arbitrary_tokens};
 use crate::backend::Isa;
+use crate::batch::Forward;
 use crate::clock;
+use crate::config::DeviceArgs;
 use crate::gguf::Gguf;
-use crate::model::{KvDtype, Model, ModelOptions};
+use crate::model::{KvDtype, ModelOptions, Placement};
 use crate::sampler::greedy;
+use crate::start::request;
 
 /// The arguments of `lockstep bench`.
 #[derive(Debug, clap::Args)]
@@ -40,10 +43,15 @@ pub(super) struct Args {
     /// How often each measurement is made; the median is reported.
     #[arg(long, env = "LOCKSTEP_BENCH_REPEATS", default_value_t = 3)]
     repeats: usize,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Prints JSON instead of a table.
     #[arg(long, env = "LOCKSTEP_BENCH_JSON")]
     json: bool,
 }
+
+/// Positions of a KV block.
+const BLOCK_SIZE: u32 = 16;
 
 /// One measurement.
 struct Measured {
@@ -57,10 +65,9 @@ struct Measured {
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let path = crate::hub::resolve(&args.model)?;
     let begun = clock::now();
-    let model = load(&args, &path)?;
+    let (model, device) = load(&args, &path)?;
     let loading = begun.elapsed();
-    let isa = model.isa();
-    let mut driver = Driver::new(model);
+    let mut driver = Driver::new(model, BLOCK_SIZE);
     let mut measured = vec![measure(&args, "prompt", args.prompt, || {
         prompt(&args, &mut driver)
     })?];
@@ -71,11 +78,12 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
             decode(&args, &mut driver, count)
         })?);
     }
-    report(&args, isa, loading, &measured);
+    report(&args, &device, loading, &measured);
     Ok(ExitCode::SUCCESS)
 }
 
-fn load(args: &Args, path: &std::path::Path) -> Result<Model, CliError> {
+/// Loads the model where it is to compute, which has that name.
+fn load(args: &Args, path: &std::path::Path) -> Result<(Box<dyn Forward>, String), CliError> {
     let most = args.streams.iter().copied().max().unwrap_or(1).max(1);
     let blocks = most * blocks(args) as usize;
     let options = ModelOptions {
@@ -84,14 +92,22 @@ fn load(args: &Args, path: &std::path::Path) -> Result<Model, CliError> {
         kv_dtype: args.kv_cache_dtype,
         num_blocks: u32::try_from(blocks)?,
         max_rows: args.prompt.max(most),
+        block_size: BLOCK_SIZE,
+        enforce_eager: args.device.enforce_eager,
         ..ModelOptions::default()
     };
-    Ok(Model::load(&Gguf::open(path)?, options)?)
+    let file = Gguf::open(path)?;
+    let placement = Placement::choose(&file, &options, &request(&args.device, true))?;
+    let device = match placement.is_cuda() {
+        true => placement.name(),
+        false => format!("cpu ({})", args.isa.unwrap_or_else(Isa::best)),
+    };
+    Ok((placement.load(&file, options)?, device))
 }
 
 /// Blocks of one stream.
 fn blocks(args: &Args) -> u32 {
-    (args.prompt + args.generate + 1).div_ceil(16) as u32
+    (args.prompt + args.generate + 1).div_ceil(BLOCK_SIZE as usize) as u32
 }
 
 fn measure(
@@ -115,7 +131,7 @@ fn measure(
 
 /// The time of one prompt, up to the logits of its last token.
 fn prompt(args: &Args, driver: &mut Driver) -> Result<Duration, CliError> {
-    let vocab = driver.model.config().vocab_size;
+    let vocab = driver.model.vocab_size();
     let tokens = arbitrary_tokens(1, args.prompt, vocab);
     let mut stream = Stream::new(tokens, 0, blocks(args));
     let begun = clock::now();
@@ -125,7 +141,7 @@ fn prompt(args: &Args, driver: &mut Driver) -> Result<Duration, CliError> {
 
 /// The time in which `count` streams generate, each after a prompt of its own.
 fn decode(args: &Args, driver: &mut Driver, count: usize) -> Result<Duration, CliError> {
-    let vocab = driver.model.config().vocab_size;
+    let vocab = driver.model.vocab_size();
     let prompt = args.prompt.min(128);
     let stream = |i: usize| {
         let tokens = arbitrary_tokens(i as u32 + 1, prompt, vocab);
@@ -147,7 +163,7 @@ fn decode(args: &Args, driver: &mut Driver, count: usize) -> Result<Duration, Cl
     Ok(begun.elapsed())
 }
 
-fn report(args: &Args, isa: Isa, loading: Duration, measured: &[Measured]) {
+fn report(args: &Args, device: &str, loading: Duration, measured: &[Measured]) {
     if args.json {
         let rows = measured.iter().map(|m| {
             let rate = |seconds: f64| m.tokens as f64 / seconds;
@@ -158,7 +174,7 @@ fn report(args: &Args, isa: Isa, loading: Duration, measured: &[Measured]) {
         let report = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "model": args.model,
-            "isa": isa.name(),
+            "device": device,
             "threads": args.threads,
             "kv_cache_dtype": args.kv_cache_dtype.name(),
             "load_seconds": loading.as_secs_f64(),
@@ -168,7 +184,7 @@ fn report(args: &Args, isa: Isa, loading: Duration, measured: &[Measured]) {
         return;
     }
     say!(
-        "{} on {} threads, {isa}, {} KV; loaded in {:.2} s",
+        "{} on {device}, {} threads, {} KV; loaded in {:.2} s",
         args.model,
         args.threads,
         args.kv_cache_dtype,

@@ -43,8 +43,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let started = clock::now();
     let running = start(&args.engine, &name)?;
     log::info!(
-        "{name} is loaded after {:.2} s",
-        started.elapsed().as_secs_f64()
+        "{name} is loaded after {:.2} s on {}",
+        started.elapsed().as_secs_f64(),
+        running.device
     );
     let served =
         app(&args, name, &running).and_then(|app| runtime.block_on(serve(listener, app, &running)));
@@ -111,6 +112,13 @@ async fn ended(running: &Running) {
     }
 }
 
+/// What `/server_info` tells: the limits, and where the model computes.
+fn server_config(running: &Running) -> Result<serde_json::Value, CliError> {
+    let mut config = serde_json::to_value(&running.config)?;
+    config["device"] = running.device.as_str().into();
+    Ok(config)
+}
+
 fn app(args: &Args, name: String, running: &Running) -> Result<App, CliError> {
     Ok(App {
         intake: running.intake.clone(),
@@ -130,6 +138,6 @@ fn app(args: &Args, name: String, running: &Running) -> Result<App, CliError> {
         seeds: SeedSource::new(args.engine.seed),
         cors: args.http.cors(),
         debug: Some(Arc::new(running.accounts.clone())),
-        config: serde_json::to_value(&running.config)?,
+        config: server_config(running)?,
     })
 }

@@ -8,6 +8,7 @@ mod config;
 mod error;
 mod footprint;
 mod on_device;
+mod placement;
 mod transformer;
 mod weights;
 
@@ -17,7 +18,8 @@ mod tests;
 pub use config::{ModelConfig, RopeScaling};
 pub use error::ModelError;
 pub use footprint::{Footprint, Item};
-pub use on_device::OnDevice;
+pub use on_device::{DeviceFootprint, OnDevice};
+pub use placement::{Placement, PlacementRequest};
 pub use transformer::Model;
 
 pub use crate::backend::Isa;

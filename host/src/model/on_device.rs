@@ -3,6 +3,7 @@
 //! Each operation's result is the CPU's, bit for bit; so are the logits.
 
 mod buffers;
+mod footprint;
 mod launcher;
 mod layers;
 mod step;
@@ -22,6 +23,8 @@ use crate::backend::cpu::pool::Pool;
 use crate::backend::device::{Argument, Device};
 use crate::batch::{Batch, Forward, ForwardError};
 use crate::gguf::Gguf;
+
+pub use self::footprint::DeviceFootprint;
 
 use Argument::{Buffer, F32, U32};
 
@@ -64,9 +67,7 @@ impl<D: Device> OnDevice<D> {
         })?;
         let weights = Weights::load(file, &shapes, &mut pool)?;
         let tied = std::ptr::eq(weights.output(), &weights.embedding);
-        let layers = weights.layers.iter();
-        let layers = layers.map(|layer| DeviceLayer::load(layer, &config, &options, &mut device));
-        let layers = layers.collect::<Result<_, _>>()?;
+        let layers = load_layers(&weights, &config, &options, &mut device)?;
         let output = (!tied)
             .then(|| Matrix::load(weights.output(), &mut device))
             .transpose()?;
@@ -150,11 +151,26 @@ impl<D: Device> OnDevice<D> {
     }
 }
 
-fn failed(message: String) -> ModelError {
-    ModelError::System {
-        what: "device",
-        source: std::io::Error::other(message),
+/// Loads the layers, and says how far it is.
+fn load_layers<D: Device>(
+    weights: &Weights,
+    config: &ModelConfig,
+    options: &ModelOptions,
+    device: &mut D,
+) -> Result<Vec<DeviceLayer<D::Buffer>>, ModelError> {
+    let mut layers = Vec::with_capacity(config.layers);
+    for layer in &weights.layers {
+        layers.push(DeviceLayer::load(layer, config, options, device)?);
+        let (done, all) = (layers.len(), config.layers);
+        if done * 4 / all > (done - 1) * 4 / all {
+            log::info!("uploaded {done} of {all} layers");
+        }
     }
+    Ok(layers)
+}
+
+fn failed(message: String) -> ModelError {
+    ModelError::Device(message)
 }
 
 fn limits(config: &ModelConfig, options: &ModelOptions) -> Result<(), ModelError> {

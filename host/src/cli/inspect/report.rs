@@ -6,10 +6,11 @@ use std::path::Path;
 
 use serde::{Serialize, Serializer};
 
+use crate::backend::{DeviceChoice, Isa, cuda};
 use crate::chat::{ChatError, ChatTemplate};
 use crate::config::EngineArgs;
 use crate::gguf::Gguf;
-use crate::model::{Footprint, ModelConfig, ModelError};
+use crate::model::{DeviceFootprint, Footprint, ModelConfig, ModelError};
 use crate::start;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
@@ -32,6 +33,8 @@ pub(super) struct Report {
     chat_template: &'static str,
     chat_template_error: Option<String>,
     memory: Part<MemoryPart>,
+    /// Where `serve` would compute.
+    device: Part<String>,
 }
 
 /// A part of the report, or why there is none.
@@ -133,7 +136,33 @@ impl Report {
             chat_template,
             chat_template_error,
             memory: memory_part(file, args).into(),
+            device: device_part(file, args).into(),
         }
+    }
+}
+
+/// The device, where its driver answers and the model is supported there; opens none.
+fn device_part(file: &Gguf, args: &EngineArgs) -> Result<String, ModelError> {
+    let limits = start::settle(args, &ModelConfig::from_gguf(file)?);
+    let supported = DeviceFootprint::of(file, &start::model_options(args, &limits));
+    let ordinal = match args.device.device {
+        DeviceChoice::Cpu => return Ok(format!("cpu ({})", Isa::best())),
+        DeviceChoice::Auto => 0,
+        DeviceChoice::Cuda(ordinal) => ordinal,
+    };
+    let found = supported.and_then(|_| {
+        let driver = cuda::devices().map_err(|error| ModelError::Device(error.to_string()))?;
+        let device = driver
+            .devices
+            .get(ordinal as usize)
+            .map(ToString::to_string);
+        device.ok_or_else(|| ModelError::Device(format!("there is no device cuda:{ordinal}")))
+    });
+    match found {
+        Err(error) if args.device.device == DeviceChoice::Auto => {
+            Ok(format!("cpu ({}): {error}", Isa::best()))
+        }
+        found => found,
     }
 }
 

@@ -35,7 +35,7 @@ impl<B> Matrix<B> {
     }
 }
 
-fn format(ggml_type: GgmlType) -> Result<Format, ModelError> {
+pub(super) fn format(ggml_type: GgmlType) -> Result<Format, ModelError> {
     Ok(match ggml_type {
         GgmlType::F32 => Format::F32,
         GgmlType::F16 => Format::F16,
