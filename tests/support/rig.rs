@@ -237,6 +237,7 @@ impl Rig {
                 max_rows: config.max_num_batched_tokens as usize,
                 max_positions: config.max_model_len,
                 isa: options.isa,
+                ..ModelOptions::default()
             },
         )
         .unwrap();
