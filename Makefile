@@ -81,6 +81,7 @@ verify-test-cuda:
 
 verify-clippy:
 	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo clippy --release -p lockstep --no-default-features -- -D warnings
 
 clean:
 	cargo clean
