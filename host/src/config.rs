@@ -6,6 +6,7 @@ use policy_core::PreemptionPolicy;
 
 use crate::journal::{JournalContent, JournalSync};
 use crate::model::KvDtype;
+use crate::scheduler::SchedulerConfig;
 
 /// The context that is used where neither `--max-model-len` nor the model asks for less, in tokens.
 pub const DEFAULT_MAX_MODEL_LEN: u32 = 8192;
@@ -35,21 +36,23 @@ pub struct EngineArgs {
     #[arg(long, env = "LOCKSTEP_MODEL")]
     pub model: String,
     /// The most sequences that run at once (seats)
-    #[arg(long, env = "LOCKSTEP_MAX_NUM_SEQS", default_value_t = 32)]
+    #[arg(long, env = "LOCKSTEP_MAX_NUM_SEQS", default_value_t = SchedulerConfig::default().max_num_seqs)]
     pub max_num_seqs: u32,
     /// The most tokens of prompt and answer together [default: the model's context, at most 8192]
     #[arg(long, env = "LOCKSTEP_MAX_MODEL_LEN")]
     pub max_model_len: Option<u32>,
     /// The most tokens computed in one step
-    #[arg(long, env = "LOCKSTEP_MAX_NUM_BATCHED_TOKENS", default_value_t = 256,
+    #[arg(long, env = "LOCKSTEP_MAX_NUM_BATCHED_TOKENS",
+        default_value_t = SchedulerConfig::default().max_num_batched_tokens,
         value_parser = clap::value_parser!(u32).range(1..=MAX_STEP_TOKENS))]
     pub max_num_batched_tokens: u32,
     /// The most tokens of one prompt computed in one step
-    #[arg(long, env = "LOCKSTEP_MAX_CHUNK_TOKENS", default_value_t = 128,
+    #[arg(long, env = "LOCKSTEP_MAX_CHUNK_TOKENS",
+        default_value_t = SchedulerConfig::default().max_chunk_tokens,
         value_parser = clap::value_parser!(u32).range(1..=MAX_STEP_TOKENS))]
     pub max_chunk_tokens: u32,
     /// Tokens per KV block, a multiple of 16
-    #[arg(long, env = "LOCKSTEP_BLOCK_SIZE", default_value_t = 16)]
+    #[arg(long, env = "LOCKSTEP_BLOCK_SIZE", default_value_t = SchedulerConfig::default().block_size)]
     pub block_size: u32,
     /// KV blocks in the pool [default: what full seats need, at most 1 GiB]
     #[arg(long, env = "LOCKSTEP_NUM_BLOCKS")]
@@ -58,14 +61,12 @@ pub struct EngineArgs {
     #[arg(long, env = "LOCKSTEP_NO_ENABLE_PREFIX_CACHING")]
     pub no_enable_prefix_caching: bool,
     /// How the victim of a preemption is chosen: `longest-first` or `lowest-priority`
-    #[arg(
-        long,
-        env = "LOCKSTEP_PREEMPTION_POLICY",
-        default_value = "longest-first"
-    )]
+    #[arg(long, env = "LOCKSTEP_PREEMPTION_POLICY",
+        default_value = SchedulerConfig::default().preemption_policy.name())]
     pub preemption_policy: PreemptionPolicy,
     /// Steps by which each class below High counts as arrived later; 0 orders by class alone
-    #[arg(long, env = "LOCKSTEP_PRIORITY_AGING_STEPS", default_value_t = 5000)]
+    #[arg(long, env = "LOCKSTEP_PRIORITY_AGING_STEPS",
+        default_value_t = SchedulerConfig::default().priority_aging_steps)]
     pub priority_aging_steps: u32,
     /// Seeds the seeds of requests that bring none
     #[arg(long, env = "LOCKSTEP_SEED", default_value_t = 0)]

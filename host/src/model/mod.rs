@@ -8,6 +8,7 @@ mod config;
 mod error;
 mod footprint;
 mod on_device;
+mod profile;
 mod transformer;
 mod weights;
 
@@ -18,6 +19,7 @@ pub use config::{ModelConfig, RopeScaling};
 pub use error::ModelError;
 pub use footprint::{Footprint, Item};
 pub use on_device::OnDevice;
+pub use profile::{Operation, Profile};
 pub use transformer::Model;
 
 pub use crate::backend::Isa;
