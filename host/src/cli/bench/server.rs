@@ -81,6 +81,7 @@ fn app(args: &EngineArgs, running: &Running) -> Result<App, CliError> {
         grammars: Some(Arc::new(Grammars::new(&running.text.tokenizer)?)),
         limits: HttpLimits::default(),
         keys: ApiKeys::new([""; 0]),
+        tls: None,
         metrics: Arc::clone(&running.metrics),
         seeds: SeedSource::new(args.seed),
         cors: None,
