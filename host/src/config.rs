@@ -14,6 +14,9 @@ pub const DEFAULT_MAX_MODEL_LEN: u32 = 8192;
 /// The KV memory that `--num-blocks` is derived from where it is not given, in bytes.
 pub const DEFAULT_KV_CACHE_BYTES: u64 = 1 << 30;
 
+/// The most tokens of a step: the rows that a model computes at once.
+const MAX_STEP_TOKENS: i64 = 1 << 16;
+
 /// A number of threads that compute, from 1 to 256.
 ///
 /// # Errors
@@ -40,11 +43,13 @@ pub struct EngineArgs {
     pub max_model_len: Option<u32>,
     /// The most tokens computed in one step
     #[arg(long, env = "LOCKSTEP_MAX_NUM_BATCHED_TOKENS",
-        default_value_t = SchedulerConfig::default().max_num_batched_tokens)]
+        default_value_t = SchedulerConfig::default().max_num_batched_tokens,
+        value_parser = clap::value_parser!(u32).range(1..=MAX_STEP_TOKENS))]
     pub max_num_batched_tokens: u32,
     /// The most tokens of one prompt computed in one step
     #[arg(long, env = "LOCKSTEP_MAX_CHUNK_TOKENS",
-        default_value_t = SchedulerConfig::default().max_chunk_tokens)]
+        default_value_t = SchedulerConfig::default().max_chunk_tokens,
+        value_parser = clap::value_parser!(u32).range(1..=MAX_STEP_TOKENS))]
     pub max_chunk_tokens: u32,
     /// Tokens per KV block, a multiple of 16
     #[arg(long, env = "LOCKSTEP_BLOCK_SIZE", default_value_t = SchedulerConfig::default().block_size)]
@@ -86,10 +91,15 @@ pub struct EngineArgs {
     #[arg(long, env = "LOCKSTEP_JOURNAL_CONTENT", value_enum, default_value_t)]
     pub journal_content: JournalContent,
     /// The size in bytes at which the journal is renamed to `FILE.N` and begun anew [default: none]
-    #[arg(long, env = "LOCKSTEP_JOURNAL_MAX_BYTES")]
+    #[arg(long, env = "LOCKSTEP_JOURNAL_MAX_BYTES", requires = "journal",
+        value_parser = clap::value_parser!(u64).range(4096..))]
     pub journal_max_bytes: Option<u64>,
     /// How many renamed journals are kept, the newest [default: all]
-    #[arg(long, env = "LOCKSTEP_JOURNAL_MAX_FILES")]
+    #[arg(
+        long,
+        env = "LOCKSTEP_JOURNAL_MAX_FILES",
+        requires = "journal_max_bytes"
+    )]
     pub journal_max_files: Option<u32>,
 }
 
@@ -102,5 +112,49 @@ impl EngineArgs {
         let matches = command.get_matches_from(["lockstep", "--model", model]);
         // The flags parse by themselves: every other argument has a default.
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        engine: EngineArgs,
+    }
+
+    fn refusal(arguments: &[&str]) -> Option<String> {
+        let line = ["lockstep", "--model", "m"].iter().chain(arguments);
+        Command::try_parse_from(line)
+            .err()
+            .map(|error| error.to_string())
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_flag_value_and_limit() {
+        for (flag, value) in [
+            ("--max-chunk-tokens", "0"),
+            ("--max-chunk-tokens", "4000000000"),
+            ("--max-num-batched-tokens", "65537"),
+            ("--max-waiting", "0"),
+            ("--threads", "0"),
+        ] {
+            let told = refusal(&[flag, value]).expect(flag);
+            assert!(told.contains(flag) && told.contains(value), "{told}");
+        }
+    }
+
+    #[test]
+    fn bounds_of_a_journal_need_one() {
+        let told = refusal(&["--journal-max-bytes", "100000"]).unwrap();
+        assert!(told.contains("--journal <JOURNAL>"), "{told}");
+        let whole = ["--journal", "j", "--journal-max-bytes", "100000"];
+        assert_eq!(refusal(&whole), None);
+        assert!(refusal(&["--journal", "j", "--journal-max-bytes", "0"]).is_some());
+        assert!(refusal(&["--journal", "j", "--journal-max-files", "3"]).is_some());
     }
 }

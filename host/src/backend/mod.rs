@@ -1,12 +1,9 @@
 //! The backends: memory and arithmetic.
 //!
-//! [`reference`](mod@reference) is the numerics contract as plain scalar code; [`cpu`] computes the same bits fast.
+//! The arithmetic is [`lockstep_simd`]'s: the numerics contract as plain scalar code
+//! ([`reference`](mod@reference)) and the same bits fast; [`cpu`] gives it memory and threads.
 
 pub mod cpu;
-pub mod decode;
 pub mod device;
-pub mod exp;
-mod isa;
-pub mod reference;
 
-pub use isa::Isa;
+pub use lockstep_simd::{Isa, WIDTH, decode, exp, reference};

@@ -23,8 +23,9 @@ pub(super) struct Args {
     #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE", default_value_t = KvDtype::F16)]
     kv_cache_dtype: KvDtype,
     /// Tokens of the prompt that is computed in every way.
-    #[arg(long, env = "LOCKSTEP_DOCTOR_PROMPT", default_value_t = 150)]
-    prompt: usize,
+    #[arg(long, env = "LOCKSTEP_DOCTOR_PROMPT", default_value_t = 150,
+        value_parser = clap::value_parser!(u16).range(20..=8192))]
+    prompt: u16,
 }
 
 /// Strangers that share the batch.
@@ -103,7 +104,7 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 
 impl Doctor {
     fn new(args: &Args, file: Gguf) -> Result<Self, CliError> {
-        let length = args.prompt.max(2);
+        let length = usize::from(args.prompt);
         let options = ModelOptions {
             threads: args.threads,
             kv_dtype: args.kv_cache_dtype,

@@ -278,6 +278,7 @@ pub(super) fn attention_shape(config: &ModelConfig) -> AttentionShape {
         group: config.group(),
         kv_heads: config.kv_heads,
         head_dim: config.head_dim,
+        window: config.sliding_window as usize,
         scale: 1.0 / (config.head_dim as f32).sqrt(),
     }
 }

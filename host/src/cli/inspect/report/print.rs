@@ -55,7 +55,11 @@ impl fmt::Display for Report {
             "chat template",
             format!("{template}{}", why.unwrap_or_default()),
         )?;
-        part(f, "memory", &self.memory)
+        part(f, "memory", &self.memory)?;
+        match &self.refusal {
+            Some(refusal) => line(f, "serving", format!("refused: {refusal}")),
+            None => Ok(()),
+        }
     }
 }
 
