@@ -5,7 +5,6 @@ use std::hint::black_box;
 use lockstep::backend::Isa;
 use lockstep::backend::cpu::activations::{Activations, Form};
 use lockstep::backend::cpu::device::{AttentionShape, Cpu, Flags, Rows};
-use lockstep::backend::cpu::linear::{Output, linear};
 use lockstep::backend::cpu::pack::PackedMatrix;
 use lockstep::clock;
 use lockstep::gguf::GgmlType;
@@ -50,6 +49,7 @@ struct Pair {
     activations: Activations,
     weights: Weights,
     free: folded::Activations,
+    cpu: Cpu,
     out: [Vec<f32>; 2],
 }
 
@@ -67,6 +67,7 @@ impl Pair {
             group: 1,
             kv_heads: 1,
             head_dim: 16,
+            window: 0,
             scale: 1.0,
         };
         let mut cpu = Cpu::new(Isa::best(), 1, 1, &shape).expect("one thread");
@@ -86,6 +87,7 @@ impl Pair {
             activations,
             weights: Weights::pack(format, outputs, INPUTS, &file),
             free: folded::Activations::new(&x, INPUTS),
+            cpu,
             out: [vec![0.0; rows * outputs], vec![0.0; rows * outputs]],
         };
         pair.check();
@@ -94,22 +96,8 @@ impl Pair {
 
     fn contract(&mut self) {
         let out = &mut self.out[0];
-        let output = Output {
-            base: out.as_mut_ptr(),
-            stride: self.matrix.outputs(),
-        };
-        let tiles = 0..self.matrix.tiles();
-        // SAFETY: the machine has its best instructions; there is room for the rows.
-        unsafe {
-            linear(
-                Isa::best(),
-                &self.matrix,
-                tiles,
-                &self.activations,
-                self.rows,
-                output,
-            )
-        };
+        let (matrix, activations) = (&self.matrix, &self.activations);
+        self.cpu.linear(matrix, activations, self.rows, out);
         black_box(out);
     }
 
