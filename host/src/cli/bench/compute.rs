@@ -115,6 +115,13 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     if args.profile {
         // Once more with clocks: what was measured above had none.
         let peaks = args.peaks();
+        if !args.json {
+            say!(
+                "memory: {:.1} GB/s read by {} threads",
+                peaks.bandwidth,
+                args.threads
+            );
+        }
         for measurement in &mut measured {
             measurement.lines = args.profile(&mut driver, measurement.case, &demands, &peaks)?;
         }
@@ -291,7 +298,7 @@ impl Args {
         Ok(operations::lines(&profile, demands, &steps, peaks))
     }
 
-    /// Throughput by streams for each context, and by contexts where there are several.
+    /// Throughput by whichever there are more of, streams or contexts.
     fn picture(&self, measured: &[Measured]) -> String {
         let decoded = |wanted: &dyn Fn(usize, usize) -> Option<f64>| -> Vec<(f64, f64)> {
             let point = |m: &Measured| match m.case {
@@ -312,20 +319,17 @@ impl Args {
         });
         let by_context = self.streams.iter().map(|&of| Series {
             name: format!("{of} at once"),
-            points: decoded(&|streams, context| (streams == of).then_some(context as f64)),
+            points: decoded(&|streams, context| (streams == of).then_some(context.max(1) as f64)),
         });
-        let mut charts = Vec::new();
-        if self.streams.len() > 1 {
-            charts.push(chart("Decode by streams", "streams", by_streams.collect()));
-        }
-        if self.contexts.len() > 1 {
-            charts.push(chart(
+        let drawn = match self.streams.len() >= self.contexts.len() {
+            true => chart("Decode by streams", "streams", by_streams.collect()),
+            false => chart(
                 "Decode by context",
                 "tokens of context",
                 by_context.collect(),
-            ));
-        }
-        svg::document(&charts)
+            ),
+        };
+        svg::document(&[drawn])
     }
 
     fn report(&self, device: &str, loading: Duration, measured: &[Measured]) {
