@@ -83,6 +83,7 @@ fn app(args: &EngineArgs, running: &Running) -> Result<App, CliError> {
         keys: ApiKeys::new([""; 0]),
         metrics: Arc::clone(&running.metrics),
         seeds: SeedSource::new(args.seed),
+        tls: None,
         cors: None,
         debug: None,
         config: serde_json::to_value(&running.config)?,
