@@ -84,7 +84,6 @@ fn app(args: &EngineArgs, running: &Running) -> Result<App, CliError> {
         tls: None,
         metrics: Arc::clone(&running.metrics),
         seeds: SeedSource::new(args.seed),
-        tls: None,
         cors: None,
         debug: None,
         config: serde_json::to_value(&running.config)?,
