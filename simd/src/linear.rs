@@ -31,6 +31,8 @@ pub struct Output {
     pub base: *mut f32,
     /// Elements from one row to the next.
     pub stride: usize,
+    /// Whether results are added to what stands there, and do not replace it.
+    pub add: bool,
 }
 
 // SAFETY: a destination is no access; who writes through it answers for disjointness.
@@ -221,7 +223,7 @@ impl<'a, F: Format> Tiles<'a, F> {
             for t in 0..T {
                 for r in 0..R {
                     let (place, valid) = self.task.place(tile + t, row + r);
-                    store_some::<S>(place, sums[t][r], valid);
+                    store_some::<S>(place, sums[t][r], valid, self.task.output.add);
                 }
             }
         }
@@ -291,17 +293,20 @@ unsafe fn prefetch<S: Simd, const R: usize>(p: *const u8, bytes: usize) {
     }
 }
 
-/// Stores the first `valid` of sixteen lanes.
+/// Stores the first `valid` of sixteen lanes, or adds them to what is there.
 #[inline(always)]
-unsafe fn store_some<S: Simd>(p: *mut f32, x: S::F, valid: usize) {
+unsafe fn store_some<S: Simd>(p: *mut f32, x: S::F, valid: usize, add: bool) {
     // SAFETY: there is room for `valid` elements.
     unsafe {
         if valid == WIDTH {
-            S::store(p, x);
+            let sum = if add { S::add(S::load(p), x) } else { x };
+            S::store(p, sum);
         } else {
             let mut all = [0.0_f32; WIDTH];
             S::store(all.as_mut_ptr(), x);
-            core::ptr::copy_nonoverlapping(all.as_ptr(), p, valid);
+            for (i, x) in all[..valid].iter().enumerate() {
+                *p.add(i) = if add { *p.add(i) + x } else { *x };
+            }
         }
     }
 }

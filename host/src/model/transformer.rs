@@ -154,13 +154,7 @@ impl Model {
         let form = Form::of(layer.output.ggml_type());
         cpu.prepare(&b.attended, rows, &mut b.activations, form, &b.flags);
         Profile::mark(profile, Operation::Normalise);
-        cpu.linear_add(
-            &layer.output,
-            &b.activations,
-            rows,
-            &mut b.normed,
-            &mut b.residual,
-        );
+        cpu.linear_add(&layer.output, &b.activations, rows, &mut b.residual);
         Profile::mark(profile, Operation::AttentionOutput);
         feed_forward(cpu, layer, config, b, rows, profile);
     }
@@ -244,13 +238,7 @@ fn feed_forward(
     let form = Form::of(layer.down.ggml_type());
     cpu.prepare(&b.gate, rows, &mut b.activations, form, &b.flags);
     Profile::mark(profile, Operation::Normalise);
-    cpu.linear_add(
-        &layer.down,
-        &b.activations,
-        rows,
-        &mut b.normed,
-        &mut b.residual,
-    );
+    cpu.linear_add(&layer.down, &b.activations, rows, &mut b.residual);
     Profile::mark(profile, Operation::Down);
 }
 

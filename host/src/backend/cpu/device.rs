@@ -226,27 +226,23 @@ impl Cpu {
         });
     }
 
-    /// A linear layer whose results are added to `x`; `room` takes them in between.
+    /// A linear layer whose results are added to `x`.
     pub fn linear_add(
         &mut self,
         matrix: &PackedMatrix,
         activations: &Activations,
         rows: usize,
-        room: &mut Rows,
         x: &mut Rows,
     ) {
-        let (isa, room, x) = (self.isa, &*room, &*x);
+        let isa = self.isa;
+        let output = Output {
+            add: true,
+            ..x.output(rows, 0)
+        };
         let tiles = matrix.tiles();
         self.pool.share(tiles, self.tile_grain(tiles), &|_, range| {
-            let outputs = range.start * TILE..matrix.outputs().min(range.end * TILE);
             // SAFETY: the machine has `isa`; tiles are disjoint, and each is worked once.
-            unsafe {
-                linear(isa, matrix, range, activations, rows, room.output(rows, 0));
-                for row in 0..rows {
-                    let y = room.part(row, outputs.clone());
-                    rows::add(isa, x.part(row, outputs.clone()), y);
-                }
-            }
+            unsafe { linear(isa, matrix, range, activations, rows, output) };
         });
     }
 
@@ -300,6 +296,7 @@ impl Cpu {
         let output = Output {
             base: out.as_mut_ptr(),
             stride: matrix.outputs(),
+            add: false,
         };
         let tiles = matrix.tiles();
         self.pool.share(tiles, self.tile_grain(tiles), &|_, range| {

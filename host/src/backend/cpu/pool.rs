@@ -139,7 +139,9 @@ impl Pool {
     pub fn new(threads: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
-            regions: (0..threads.max(1)).map(|_| Next(AtomicUsize::new(0))).collect(),
+            regions: (0..threads.max(1))
+                .map(|_| Next(AtomicUsize::new(0)))
+                .collect(),
             job: Mutex::new(None),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),

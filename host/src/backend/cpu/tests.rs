@@ -154,6 +154,7 @@ impl Layer {
         let output = Output {
             base: out.as_mut_ptr(),
             stride: self.outputs,
+            add: false,
         };
         // SAFETY: the machine has `isa`; everything is as large as the shapes say.
         unsafe {

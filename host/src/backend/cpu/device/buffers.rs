@@ -54,6 +54,7 @@ impl Rows {
             // SAFETY: within the buffer.
             base: unsafe { self.floats.as_ptr().add(first) },
             stride: self.width,
+            add: false,
         }
     }
 }
