@@ -9,7 +9,7 @@ use crate::matrix::STEP;
 use crate::{GgmlType, Isa};
 
 /// Rows that a kernel computes together.
-pub(crate) const GROUP: usize = 8;
+pub const GROUP: usize = 8;
 
 /// What a type of weights wants its activations to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

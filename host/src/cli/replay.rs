@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use policy_core::PreemptionPolicy;
 
 use super::{CliError, simulate};
+use crate::config::DeviceArgs;
 use crate::engine;
 use crate::journal::{self, JournalReader, ReplayReport};
 use crate::scheduler::SchedulerConfig;
@@ -40,6 +41,8 @@ pub(super) struct Args {
     /// Threads that compute [default: the processors that this process may use]
     #[arg(long, env = "LOCKSTEP_THREADS", value_parser = crate::config::parse_threads)]
     threads: Option<usize>,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Prints the result as JSON.
     #[arg(long, env = "LOCKSTEP_REPLAY_JSON")]
     json: bool,
@@ -80,7 +83,7 @@ fn whole(files: &[PathBuf]) -> Result<&Path, CliError> {
 /// Draws every token again, and says which is the first that differs.
 fn replay_tokens(args: &Args, model: &str) -> Result<ExitCode, CliError> {
     let file = whole(&args.files)?;
-    let engine = engine_for(file, model, args.threads)?;
+    let engine = engine_for(file, model, args.threads, &args.device)?;
     let report = engine::replay_tokens(file, engine)?;
     let equal = report.difference.is_none() && report.plans.difference.is_none();
     if args.json {
@@ -107,21 +110,37 @@ fn replay_tokens(args: &Args, model: &str) -> Result<ExitCode, CliError> {
 /// Runs the journal's requests again, as it was and under another policy: the answers have the same
 /// lengths, and whoever went away does so in the same step.
 fn what_if(file: &Path, policy: PreemptionPolicy, json: bool) -> Result<ExitCode, CliError> {
-    let (config, workload, report) = recorded_load(file)?;
-    if let Some(difference) = report.difference {
+    let load = recorded_load(file)?;
+    if let Some(difference) = load.report.difference {
         return Err(format!("the journal does not replay: {difference}").into());
     }
+    let (config, workload) = (load.config, load.workload);
     let other = SchedulerConfig {
         preemption_policy: policy,
         ..config.clone()
     };
-    let recorded = format!("recorded: {}", config.preemption_policy);
+    let recorded = name_recorded(config.preemption_policy, load.unended);
+    if load.unended > 0 {
+        eprintln!(
+            "{} of {} requests had not ended where the journal ends: from there on both lines are simulated",
+            load.unended,
+            workload.requests.len()
+        );
+    }
     let summaries = [
         summarize(&recorded, &config, &workload)?,
         summarize(&format!("what if: {policy}"), &other, &workload)?,
     ];
     simulate::print(&summaries, json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a journal holds only in part was not recorded to its end.
+fn name_recorded(policy: PreemptionPolicy, unended: usize) -> String {
+    match unended {
+        0 => format!("recorded: {policy}"),
+        _ => format!("recorded, then simulated: {policy}"),
+    }
 }
 
 fn describe(report: &ReplayReport) -> String {

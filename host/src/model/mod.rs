@@ -8,6 +8,8 @@ mod config;
 mod error;
 mod footprint;
 mod on_device;
+mod placement;
+mod profile;
 mod transformer;
 mod weights;
 
@@ -17,7 +19,9 @@ mod tests;
 pub use config::{ModelConfig, RopeScaling};
 pub use error::ModelError;
 pub use footprint::{Footprint, Item};
-pub use on_device::OnDevice;
+pub use on_device::{DeviceFootprint, OnDevice};
+pub use placement::{Placement, PlacementRequest};
+pub use profile::{Operation, Profile};
 pub use transformer::Model;
 
 pub use crate::backend::Isa;
@@ -42,6 +46,9 @@ pub struct ModelOptions {
     /// The vector instructions to use; the best that the machine has if none are named. No result
     /// depends on it.
     pub isa: Option<Isa>,
+    /// Launches every kernel of a decode step by itself, where a device could launch a graph. No
+    /// result depends on it.
+    pub enforce_eager: bool,
 }
 
 impl Default for ModelOptions {
@@ -55,6 +62,7 @@ impl Default for ModelOptions {
             max_rows: 512,
             max_positions: 8192,
             isa: None,
+            enforce_eager: false,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod error;
+mod fingerprint;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -9,21 +10,23 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use crate::chat::{ChatError, ChatTemplate};
-use crate::config::{DEFAULT_KV_CACHE_BYTES, DEFAULT_MAX_MODEL_LEN, EngineArgs};
+use crate::config::{DEFAULT_KV_CACHE_BYTES, DEFAULT_MAX_MODEL_LEN, DeviceArgs, EngineArgs};
 use crate::engine::{Engine, EngineError, Parts};
 use crate::gguf::Gguf;
-use crate::http::Metrics;
-use crate::http::metrics::MetricsLabels;
 use crate::hub;
 use crate::intake::{self, Intake, IntakeLimits};
 use crate::journal::{Chronicle, Header, JournalOptions, JournalReader, JournalWriter};
-use crate::model::{KvDtype, Model, ModelConfig, ModelOptions, NUMERICS_VERSION};
-use crate::sampler::SAMPLER_VERSION;
+use crate::metrics::{Metrics, MetricsLabels};
+use crate::model::{
+    Footprint, KvDtype, ModelConfig, ModelError, ModelOptions, NUMERICS_VERSION, Placement,
+    PlacementRequest,
+};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::tokenizer::Tokenizer;
 
 pub use accounts::Accounts;
 pub use error::StartError;
+pub use fingerprint::derived_fingerprint;
 pub use text::ServedText;
 
 /// Ended requests, and preemptions, that `/debug` can tell of.
@@ -44,8 +47,10 @@ pub struct Running {
     pub path: PathBuf,
     /// The limits that were settled on.
     pub config: SchedulerConfig,
-    /// Digest of model file, numerics version, sampler version and KV dtype: equal fingerprints
-    /// answer equal requests with equal tokens.
+    /// Where the model computes, by name.
+    pub device: String,
+    /// Digest of all that decides an answer beside its request: equal fingerprints answer equal
+    /// requests with equal tokens, text and logprobs.
     pub fingerprint: String,
     engine: JoinHandle<Result<(), EngineError>>,
 }
@@ -76,11 +81,15 @@ impl Running {
 pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError> {
     let path = hub::resolve(&args.model)?;
     let file = Gguf::open(&path)?;
-    let config = settle(args, &ModelConfig::from_gguf(&file)?);
+    let mut config = settle(args, &ModelConfig::from_gguf(&file)?);
+    let placement = place(args, &file, &config)?;
+    config.num_blocks = placement.num_blocks();
+    let device = placement.name();
     let text = Arc::new(read_text(&file)?);
     let digest = file.digest().to_hex();
-    let metrics = Arc::new(Metrics::new(labels(args, &config, model_name)));
+    let metrics = Arc::new(Metrics::new(labels(args, &config, model_name, &device)));
     let (intake, mut parts) = assemble(
+        placement,
         &file,
         &text,
         &config,
@@ -94,7 +103,8 @@ pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError>
     let engine = thread
         .spawn(move || Engine::new(parts).run())
         .map_err(StartError::Thread)?;
-    let fingerprint = fingerprint(&digest, args);
+    let numerics = numerics_name(args.kv_cache_dtype);
+    let fingerprint = fingerprint::fingerprint(&digest, &numerics, config.max_model_len);
     Ok(Running {
         intake,
         text,
@@ -102,6 +112,7 @@ pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError>
         accounts,
         path,
         config,
+        device,
         fingerprint,
         engine,
     })
@@ -115,6 +126,7 @@ pub fn engine_for(
     journal: &Path,
     model: &str,
     threads: Option<usize>,
+    device: &DeviceArgs,
 ) -> Result<Engine, StartError> {
     let reader = JournalReader::open(journal)?;
     let header = reader.header();
@@ -127,29 +139,54 @@ pub fn engine_for(
     }
     let kv_dtype = numerics_of(&header.numerics)?;
     let text = Arc::new(read_text(&file)?);
-    let options = options(&header.config, threads, kv_dtype);
-    let (_, parts) = assemble(&file, &text, &header.config, &options, 0)?;
+    let options = ModelOptions {
+        enforce_eager: device.enforce_eager,
+        ..options(&header.config, threads, kv_dtype)
+    };
+    // The journal says how many blocks there were.
+    let placement = Placement::choose(&file, &options, &request(device, true))?;
+    let (_, parts) = assemble(placement, &file, &text, &header.config, &options, 0)?;
     Ok(Engine::new(parts))
 }
 
-/// What an engine is made of: no journal, and counters that nobody reads.
+/// Whether an engine would start on `file` with these arguments; loads nothing.
+///
+/// # Errors
+/// What [`start`] would say.
+pub(crate) fn check(file: &Gguf, args: &EngineArgs) -> Result<(), StartError> {
+    let model = ModelConfig::from_gguf(file)?;
+    let config = settle(args, &model);
+    read_text(file)?;
+    check_limits(&config, &model)?;
+    Footprint::of(file, &model_options(args, &config))?;
+    Ok(())
+}
+
+fn check_limits(config: &SchedulerConfig, model: &ModelConfig) -> Result<(), StartError> {
+    config.validate()?;
+    let (max_model_len, context_length) = (config.max_model_len, model.context_length);
+    if max_model_len > context_length {
+        return Err(StartError::ContextTooShort {
+            max_model_len,
+            context_length,
+        });
+    }
+    Ok(())
+}
+
+/// What an engine is made of, with the model where it is placed: no journal, and counters that nobody
+/// reads.
 fn assemble(
+    placement: Placement,
     file: &Gguf,
     text: &ServedText,
     config: &SchedulerConfig,
     options: &ModelOptions,
     max_waiting: usize,
 ) -> Result<(Intake, Parts), StartError> {
+    check_limits(config, &ModelConfig::from_gguf(file)?)?;
     let scheduler = Scheduler::new(config.clone())?;
-    let context_length = ModelConfig::from_gguf(file)?.context_length;
-    if config.max_model_len > context_length {
-        let max_model_len = config.max_model_len;
-        return Err(StartError::ContextTooShort {
-            max_model_len,
-            context_length,
-        });
-    }
-    let model = Model::load(file, *options)?;
+    let model = placement.load(file, *options)?;
     let (intake, door) = intake::door(IntakeLimits {
         max_waiting,
         max_model_len: config.max_model_len,
@@ -159,7 +196,7 @@ fn assemble(
     let parts = Parts {
         door,
         scheduler,
-        model: Box::new(model),
+        model,
         tokenizer: Arc::clone(&text.tokenizer),
         journal: None,
         metrics: Arc::new(Metrics::new(MetricsLabels::default())),
@@ -220,7 +257,29 @@ fn default_blocks(args: &EngineArgs, model: &ModelConfig, max_model_len: u32) ->
 
 /// How the model is loaded for these limits.
 pub(crate) fn model_options(args: &EngineArgs, config: &SchedulerConfig) -> ModelOptions {
-    options(config, args.threads, args.kv_cache_dtype)
+    ModelOptions {
+        enforce_eager: args.device.enforce_eager,
+        ..options(config, args.threads, args.kv_cache_dtype)
+    }
+}
+
+/// Where the model will compute with these flags.
+pub(crate) fn place(
+    args: &EngineArgs,
+    file: &Gguf,
+    config: &SchedulerConfig,
+) -> Result<Placement, ModelError> {
+    let request = request(&args.device, args.num_blocks.is_some());
+    Placement::choose(file, &model_options(args, config), &request)
+}
+
+/// What the flags ask for.
+pub(crate) fn request(args: &DeviceArgs, num_blocks_given: bool) -> PlacementRequest {
+    PlacementRequest {
+        device: args.device,
+        gpu_memory_utilization: args.gpu_memory_utilization,
+        num_blocks_given,
+    }
 }
 
 fn options(config: &SchedulerConfig, threads: Option<usize>, kv_dtype: KvDtype) -> ModelOptions {
@@ -232,7 +291,7 @@ fn options(config: &SchedulerConfig, threads: Option<usize>, kv_dtype: KvDtype) 
         block_size: config.block_size,
         max_rows: config.max_num_batched_tokens as usize,
         max_positions: config.max_model_len,
-        isa: None,
+        ..ModelOptions::default()
     }
 }
 
@@ -274,7 +333,12 @@ fn open_journal(
     Ok(Some(JournalWriter::create(&options, header)?))
 }
 
-fn labels(args: &EngineArgs, config: &SchedulerConfig, model_name: &str) -> MetricsLabels {
+fn labels(
+    args: &EngineArgs,
+    config: &SchedulerConfig,
+    model_name: &str,
+    device: &str,
+) -> MetricsLabels {
     MetricsLabels {
         model_name: model_name.to_owned(),
         block_size: config.block_size,
@@ -282,11 +346,6 @@ fn labels(args: &EngineArgs, config: &SchedulerConfig, model_name: &str) -> Metr
         max_num_seqs: config.max_num_seqs,
         max_model_len: config.max_model_len,
         cache_dtype: args.kv_cache_dtype.to_string(),
+        device: device.to_owned(),
     }
-}
-
-fn fingerprint(model_digest: &str, args: &EngineArgs) -> String {
-    let numerics = numerics_name(args.kv_cache_dtype);
-    let parts = format!("{model_digest} {numerics} {SAMPLER_VERSION}");
-    format!("fp_{}", &blake3::hash(parts.as_bytes()).to_hex()[..16])
 }

@@ -40,9 +40,10 @@ impl<Q: Quant> Format for Blocks<Q> {
             }
             let bytes = unpack::<S, Q>(quants);
             let (scale, min) = scales::<S, Q>(tile.scales, block);
+            let ints = step_dots::<S, Q, R>(&bytes, x);
             for r in 0..R {
                 let x = &*x.add(r);
-                let int = S::to_float(step_dot::<S, Q>(&bytes, x));
+                let int = S::to_float(ints[r]);
                 sums[r] = S::fma(S::mul(scale, S::splat(x.d)), int, sums[r]);
                 if Q::MIN {
                     sums[r] = S::fma(min, S::splat(x.d_sum), sums[r]);
@@ -52,24 +53,32 @@ impl<Q: Quant> Format for Blocks<Q> {
     }
 }
 
-/// The exact integer product of a step.
+/// The exact integer products of a step with `R` rows: as many chains side by side, since one alone
+/// waits for its own last product.
 #[inline(always)]
-unsafe fn step_dot<S: Simd, Q: Quant>(bytes: &[S::I; VECTORS], x: &Step) -> S::I {
-    // SAFETY: the instruction set is enabled, the step has 32 bytes.
+unsafe fn step_dots<S: Simd, Q: Quant, const R: usize>(
+    bytes: &[S::I; VECTORS],
+    rows: *const Step,
+) -> [S::I; R] {
+    // SAFETY: the instruction set is enabled, the steps have 32 bytes.
     unsafe {
         let biased = Q::OFFSET != 0 && (!Q::WIDE || S::WIDE_IS_BIASED);
-        let mut sum = match biased {
-            true => S::splat_int(x.biases[const { bias_index(Q::OFFSET) % 4 }]),
-            false => S::zero(),
-        };
-        for (j, vector) in bytes.iter().enumerate() {
-            let q = x.q.as_ptr().add(4 * j);
-            sum = match Q::WIDE {
-                true => S::dot_wide(sum, *vector, q),
-                false => S::dot(sum, *vector, q),
-            };
+        let mut sums = [S::zero(); R];
+        for r in 0..R {
+            if biased {
+                sums[r] = S::splat_int((*rows.add(r)).biases[const { bias_index(Q::OFFSET) % 4 }]);
+            }
         }
-        sum
+        for (j, vector) in bytes.iter().enumerate() {
+            for r in 0..R {
+                let q = (*rows.add(r)).q.as_ptr().add(4 * j);
+                sums[r] = match Q::WIDE {
+                    true => S::dot_wide(sums[r], *vector, q),
+                    false => S::dot(sums[r], *vector, q),
+                };
+            }
+        }
+        sums
     }
 }
 

@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
 
+use lockstep_simd::activations::GROUP;
 use lockstep_simd::linear::{self as kernel, Output};
 use lockstep_simd::rows;
 
@@ -97,7 +98,11 @@ impl Cpu {
     }
 
     fn rows(&mut self, rows: usize, work: &(dyn Fn(usize) + Sync)) {
-        let grain = if rows <= FEW_ROWS { FEW_ROWS } else { 1 };
+        let grain = match rows {
+            ..=FEW_ROWS => FEW_ROWS,
+            // Whole groups, whose rows are neighbours in memory.
+            _ => (rows / (4 * self.pool.threads()) / GROUP * GROUP).clamp(1, GROUP),
+        };
         self.pool
             .share(rows, grain, &|_, range| range.for_each(work));
     }

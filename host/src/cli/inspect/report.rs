@@ -6,10 +6,11 @@ use std::path::Path;
 
 use serde::{Serialize, Serializer};
 
+use crate::backend::{DeviceChoice, Isa, cuda};
 use crate::chat::{ChatError, ChatTemplate};
 use crate::config::EngineArgs;
 use crate::gguf::Gguf;
-use crate::model::{Footprint, ModelConfig, ModelError};
+use crate::model::{DeviceFootprint, Footprint, ModelConfig, ModelError};
 use crate::start;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
@@ -32,6 +33,10 @@ pub(super) struct Report {
     chat_template: &'static str,
     chat_template_error: Option<String>,
     memory: Part<MemoryPart>,
+    /// Why `serve` and `run` would refuse it with these limits.
+    refusal: Option<String>,
+    /// Where `serve` would compute.
+    device: Part<String>,
 }
 
 /// A part of the report, or why there is none.
@@ -133,7 +138,41 @@ impl Report {
             chat_template,
             chat_template_error,
             memory: memory_part(file, args).into(),
+            refusal: start::check(file, args)
+                .err()
+                .map(|error| error.to_string()),
+            device: device_part(file, args).into(),
         }
+    }
+
+    /// Why the file cannot be served with these limits, if it cannot.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+}
+
+/// The device, where its driver answers and the model is supported there; opens none.
+fn device_part(file: &Gguf, args: &EngineArgs) -> Result<String, ModelError> {
+    let limits = start::settle(args, &ModelConfig::from_gguf(file)?);
+    let supported = DeviceFootprint::of(file, &start::model_options(args, &limits));
+    let ordinal = match args.device.device {
+        DeviceChoice::Cpu => return Ok(format!("cpu ({})", Isa::best())),
+        DeviceChoice::Auto => 0,
+        DeviceChoice::Cuda(ordinal) => ordinal,
+    };
+    let found = supported.and_then(|_| {
+        let driver = cuda::devices().map_err(|error| ModelError::Device(error.to_string()))?;
+        let device = driver
+            .devices
+            .get(ordinal as usize)
+            .map(ToString::to_string);
+        device.ok_or_else(|| ModelError::Device(format!("there is no device cuda:{ordinal}")))
+    });
+    match found {
+        Err(error) if args.device.device == DeviceChoice::Auto => {
+            Ok(format!("cpu ({}): {error}", Isa::best()))
+        }
+        found => found,
     }
 }
 
@@ -214,6 +253,7 @@ mod tests {
         let report = report(tiny_llama(1), |args| {
             args.num_blocks = Some(10);
             args.block_size = 32;
+            args.max_model_len = Some(320);
         });
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["architecture"], "llama");
@@ -224,6 +264,7 @@ mod tests {
             serde_json::json!([0, 2])
         );
         assert_eq!(json["chat_template"], "works");
+        assert_eq!(report.refusal(), None);
         // Two layers, keys and values, two heads of 16, two bytes each.
         assert_eq!(json["memory"]["kv_bytes_per_token"], 2 * 2 * 2 * 16 * 2);
         assert_eq!(json["memory"]["kv_tokens"], 320);
@@ -251,5 +292,16 @@ mod tests {
         assert!(text.contains("model          not usable: "), "{text}");
         assert!(text.contains("tokenizer      not usable: "), "{text}");
         assert!(!text.contains('\x1b'));
+        assert!(report.refusal().is_some());
+    }
+
+    #[test]
+    fn what_serving_would_refuse_is_told() {
+        let long = report(tiny_llama(1), |args| args.max_model_len = Some(100_000));
+        let told = long.refusal().expect("the context is 512 tokens");
+        assert!(told.contains("100000") && told.contains("512"), "{told}");
+        let budget = report(tiny_llama(1), |args| args.max_num_batched_tokens = 3);
+        assert!(budget.refusal().is_some());
+        assert!(budget.to_string().contains("serving        refused: "));
     }
 }

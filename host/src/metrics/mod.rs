@@ -14,7 +14,7 @@ mod exposition;
 mod histogram;
 mod page;
 
-pub(super) use exposition::CONTENT_TYPE;
+pub(crate) use exposition::CONTENT_TYPE;
 use histogram::Histogram;
 
 const FIRST_TOKEN_SECONDS: &[f64] = &[
@@ -52,6 +52,8 @@ pub struct MetricsLabels {
     pub max_model_len: u32,
     /// The KV cache's element type.
     pub cache_dtype: String,
+    /// Where the model computes.
+    pub device: String,
 }
 
 /// What the engine tells once per step.

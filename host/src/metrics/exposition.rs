@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use super::histogram::Histogram;
 
 /// The content type of the format.
-pub(in crate::http) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A page of metrics under construction. Every sample carries the page's own labels.
 pub(super) struct Page {
