@@ -35,11 +35,13 @@ fn python() -> Option<String> {
     named
 }
 
-/// Runs the reference; the perplexities that it found.
-fn reference(python: &str, model: &Path, tokens: &[u32], out: &Path) -> Value {
+/// Runs the reference over some formats; the perplexities that it found.
+fn reference(python: &str, model: &Path, tokens: &[u32], out: &Path, names: &[&str]) -> Value {
     let ids = out.join("tokens.json");
     std::fs::write(&ids, serde_json::to_string(tokens).expect("numbers")).expect("room");
-    serde_json::from_slice(&run(python, "parity.py", &[model, &ids, out])).expect("an object")
+    let mut arguments = vec![model, &ids, out];
+    arguments.extend(names.iter().map(Path::new));
+    serde_json::from_slice(&run(python, "parity.py", &arguments)).expect("an object")
 }
 
 /// Runs a script of the reference; what it printed.
@@ -118,8 +120,36 @@ fn perplexity(logits: &[f32], tokens: &[u32]) -> f64 {
     (total / (tokens.len() - 1) as f64).exp()
 }
 
-#[test]
-fn logits_and_perplexity_agree_with_an_independent_implementation() {
+/// A model's weights in a format: the file's own where it is named [`PULLED`].
+struct Case {
+    name: &'static str,
+    kv_dtype: KvDtype,
+    /// How far off the vector of logits may be, the mean over positions.
+    limit: f64,
+}
+
+const PULLED: &str = "as pulled";
+
+const fn dense(name: &'static str) -> Case {
+    Case {
+        name,
+        kv_dtype: KvDtype::F32,
+        limit: DENSE_LIMIT,
+    }
+}
+
+const fn quantised(name: &'static str) -> Case {
+    Case {
+        name,
+        kv_dtype: KvDtype::F16,
+        limit: 5e-2,
+    }
+}
+
+/// Without quantised activations no single position is off by more either.
+const DENSE_LIMIT: f64 = 1e-4;
+
+fn compare(cases: &[Case], formats: &[&str]) {
     let Some(python) = python() else { return };
     let model = real_model();
     let tokenizer = Tokenizer::from_gguf(&Gguf::open(&model).expect("a valid file"));
@@ -134,36 +164,32 @@ fn logits_and_perplexity_agree_with_an_independent_implementation() {
     );
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path();
-    let perplexities = reference(&python, &model, &tokens, out);
-    for (name, kv_dtype, limit) in [
-        ("F32", KvDtype::F32, 1e-4),
-        ("F16", KvDtype::F32, 1e-4),
-        ("BF16", KvDtype::F32, 1e-4),
-        ("Q4_0", KvDtype::F16, 5e-2),
-        ("Q5_0", KvDtype::F16, 5e-2),
-        ("Q5_1", KvDtype::F16, 5e-2),
-        ("Q8_0", KvDtype::F16, 5e-2),
-        ("as pulled", KvDtype::F32, 5e-2),
-        ("as pulled", KvDtype::F16, 5e-2),
-    ] {
-        let (file, expected) = match name {
-            "as pulled" => (model.clone(), "F32"),
-            _ => (out.join(format!("{name}.gguf")), name),
+    let perplexities = reference(&python, &model, &tokens, out, formats);
+    for case in cases {
+        let (file, expected) = match case.name {
+            PULLED => (model.clone(), "F32"),
+            name => (out.join(format!("{name}.gguf")), name),
         };
-        let found = logits(&file, &tokens, kv_dtype);
+        let found = logits(&file, &tokens, case.kv_dtype);
         let reference = floats(&out.join(format!("{expected}.f32")));
-        let errors = relative_errors(&found, &reference, tokens.len());
+        let wanted = perplexities[expected].as_f64().expect("a number");
+        case.check(&found, &reference, &tokens, wanted);
+    }
+}
+
+impl Case {
+    fn check(&self, found: &[f32], reference: &[f32], tokens: &[u32], wanted: f64) {
+        let (name, kv_dtype, limit) = (self.name, self.kv_dtype, self.limit);
+        let errors = relative_errors(found, reference, tokens.len());
         let worst = errors.iter().fold(0.0_f64, |worst, e| worst.max(*e));
         let mean = errors.iter().sum::<f64>() / errors.len() as f64;
-        let wanted = perplexities[expected].as_f64().expect("a number");
-        let perplexity = perplexity(&found, &tokens);
+        let perplexity = perplexity(found, tokens);
         println!(
             "{name}, {kv_dtype} KV: relative error {mean:.2e}, at worst {worst:.2e}; perplexity {perplexity:.4}, reference {wanted:.4}"
         );
         assert!(mean < limit, "{name}: relative error {mean}");
-        // Without quantised activations no single position is off either.
         assert!(
-            limit > 1e-4 || worst < limit,
+            limit > DENSE_LIMIT || worst < limit,
             "{name}: relative error {worst} at worst"
         );
         assert!(
@@ -171,6 +197,37 @@ fn logits_and_perplexity_agree_with_an_independent_implementation() {
             "{name}: perplexity {perplexity}"
         );
     }
+}
+
+#[test]
+fn logits_and_perplexity_agree_with_an_independent_implementation() {
+    let pulled = |kv_dtype| Case {
+        kv_dtype,
+        ..quantised(PULLED)
+    };
+    let cases = [
+        dense("F32"),
+        dense("F16"),
+        dense("BF16"),
+        quantised("Q4_0"),
+        quantised("Q5_0"),
+        quantised("Q5_1"),
+        quantised("Q8_0"),
+        pulled(KvDtype::F32),
+        pulled(KvDtype::F16),
+    ];
+    let formats = ["F32", "F16", "BF16", "Q4_0", "Q5_0", "Q5_1", "Q8_0"];
+    compare(&cases, &formats);
+}
+
+/// The model's rows are 576 and 1,536 long: super-blocks of 256 hold the latter, a fifth of the
+/// weights.
+#[test]
+fn logits_and_perplexity_agree_in_the_rarer_formats() {
+    let formats = [
+        "IQ4_NL", "MXFP4", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS",
+    ];
+    compare(&formats.map(quantised), &formats);
 }
 
 #[test]

@@ -1,10 +1,5 @@
 //! Linear layers: tiles of sixteen outputs by groups of eight rows.
 
-#![expect(
-    clippy::needless_range_loop,
-    reason = "loops over registers index several arrays at once"
-)]
-
 use core::marker::PhantomData;
 use core::ops::Range;
 
@@ -128,19 +123,16 @@ trait Format: Copy {
     const ACTIVATIONS: usize;
     /// Elements of a block.
     const ELEMENTS: usize;
-    /// Whether a single row's chains are too few to hide their own latency, so that several tiles go
-    /// together.
-    const TOGETHER: bool;
 
     /// Adds block `block` of `R` rows, whose activations stand `stride` apart from `x` on, to the sums
-    /// of `T` tiles. On the `first_pass` over the tiles it asks for what comes next.
-    unsafe fn add<S: Simd, const R: usize, const T: usize>(
-        tiles: &[Tile; T],
+    /// of a tile. On the `first_pass` over the tile it asks for what comes next.
+    unsafe fn add<S: Simd, const R: usize>(
+        tile: &Tile,
         block: usize,
         x: *const Self::Activation,
         stride: usize,
         first_pass: bool,
-        sums: &mut [[S::F; R]; T],
+        sums: &mut [S::F; R],
     );
 }
 
@@ -171,60 +163,32 @@ impl<'a, F: Format> Tiles<'a, F> {
             // SAFETY: as the caller of `linear` says.
             unsafe {
                 match rows {
-                    8 => self.piece::<S, 8, 1>(tile, row),
-                    4 => self.piece::<S, 4, 1>(tile, row),
-                    2 => self.piece::<S, 2, 1>(tile, row),
-                    _ => self.piece::<S, 1, 1>(tile, row),
+                    8 => self.piece::<S, 8>(tile, row),
+                    4 => self.piece::<S, 4>(tile, row),
+                    2 => self.piece::<S, 2>(tile, row),
+                    _ => self.piece::<S, 1>(tile, row),
                 }
             }
             row += rows;
         }
     }
 
-    /// The only row for as many tiles from `tile` on as go together; how many.
+    /// `R` rows from `row` on, all of one group.
     #[inline(always)]
-    unsafe fn together<S: Simd>(&self, tile: usize) -> usize {
-        let row = self.rows.start;
-        // SAFETY: as the caller of `linear` says.
-        unsafe {
-            match self.tiles.end - tile {
-                4.. => {
-                    self.piece::<S, 1, 4>(tile, row);
-                    4
-                }
-                2.. => {
-                    self.piece::<S, 1, 2>(tile, row);
-                    2
-                }
-                _ => {
-                    self.piece::<S, 1, 1>(tile, row);
-                    1
-                }
-            }
-        }
-    }
-
-    /// `R` rows from `row` on, all of one group, for `T` tiles from `tile` on.
-    #[inline(always)]
-    unsafe fn piece<S: Simd, const R: usize, const T: usize>(&self, tile: usize, row: usize) {
+    unsafe fn piece<S: Simd, const R: usize>(&self, tile: usize, row: usize) {
         let blocks = self.task.matrix.inputs() / F::ELEMENTS;
         let first = row / GROUP * GROUP;
         let stride = GROUP.min(self.task.rows - first);
         let corner = first * blocks * F::ACTIVATIONS + (row - first);
-        let mut tiles = [self.task.matrix.tile(tile); T];
-        for t in 1..T {
-            tiles[t] = self.task.matrix.tile(tile + t);
-        }
+        let weights = self.task.matrix.tile(tile);
         // SAFETY: the activations hold every row's blocks; the output has room for the rows.
         unsafe {
             let x = self.task.activations.cast::<F::Activation>().add(corner);
             let first_pass = row == self.rows.start;
-            let sums = sums::<S, F, R, T>(&tiles, blocks, x, stride, first_pass);
-            for t in 0..T {
-                for r in 0..R {
-                    let (place, valid) = self.task.place(tile + t, row + r);
-                    store_some::<S>(place, sums[t][r], valid, self.task.output.add);
-                }
+            let sums = sums::<S, F, R>(&weights, blocks, x, stride, first_pass);
+            for (r, sum) in sums.into_iter().enumerate() {
+                let (place, valid) = self.task.place(tile, row + r);
+                store_some::<S>(place, sum, valid, self.task.output.add);
             }
         }
     }
@@ -233,45 +197,35 @@ impl<'a, F: Format> Tiles<'a, F> {
 impl<F: Format> Kernel for Tiles<'_, F> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let mut tile = self.tiles.start;
-        while tile < self.tiles.end {
+        for tile in self.tiles.clone() {
             // SAFETY: as the caller of `linear` says.
-            unsafe {
-                tile += if F::TOGETHER && self.rows.len() == 1 {
-                    self.together::<S>(tile)
-                } else {
-                    self.tile::<S>(tile);
-                    1
-                };
-            }
+            unsafe { self.tile::<S>(tile) };
         }
     }
 }
 
-/// The sums of `R` rows with the outputs of `T` tiles, a chain for each segment.
+/// The sums of `R` rows with the outputs of a tile, a chain for each segment.
 #[inline(always)]
-unsafe fn sums<S: Simd, F: Format, const R: usize, const T: usize>(
-    tiles: &[Tile; T],
+unsafe fn sums<S: Simd, F: Format, const R: usize>(
+    tile: &Tile,
     blocks: usize,
     x: *const F::Activation,
     stride: usize,
     first_pass: bool,
-) -> [[S::F; R]; T] {
+) -> [S::F; R] {
     // SAFETY: as the caller says.
     unsafe {
-        let mut totals = [[S::splat(0.0); R]; T];
+        let mut totals = [S::splat(0.0); R];
         let mut block = 0;
         while block < blocks {
             let (first, end) = (block == 0, blocks.min(block + SEGMENT / F::ELEMENTS));
-            let mut sums = [[S::splat(0.0); R]; T];
+            let mut sums = [S::splat(0.0); R];
             while block < end {
                 let x = x.add(block * F::ACTIVATIONS * stride);
-                F::add::<S, R, T>(tiles, block, x, stride, first_pass, &mut sums);
+                F::add::<S, R>(tile, block, x, stride, first_pass, &mut sums);
                 block += 1;
             }
-            for t in 0..T {
-                add_segment::<S, R>(&mut totals[t], sums[t], first);
-            }
+            add_segment::<S, R>(&mut totals, sums, first);
         }
         totals
     }
@@ -284,12 +238,12 @@ const fn ahead(rows: usize) -> usize {
     if rows == 1 { 4096 } else { 8192 }
 }
 
-/// Asks for the `bytes` bytes that `R` rows will need after those at `p`.
+/// Asks for `bytes` bytes at `p`.
 #[inline(always)]
-unsafe fn prefetch<S: Simd, const R: usize>(p: *const u8, bytes: usize) {
+unsafe fn prefetch<S: Simd>(p: *const u8, bytes: usize) {
     for offset in (0..bytes).step_by(64) {
         // SAFETY: the instruction set is enabled; the address need not be valid.
-        unsafe { S::prefetch(p.wrapping_add(ahead(R) + offset)) };
+        unsafe { S::prefetch(p.wrapping_add(offset)) };
     }
 }
 

@@ -8,7 +8,7 @@
 use core::marker::PhantomData;
 
 use super::quant::{Quant, VECTORS, bias_index, unpack};
-use super::{Format, Simd, Step, Tile, WIDTH, prefetch};
+use super::{Format, Simd, Step, Tile, WIDTH, ahead, prefetch};
 use crate::matrix::STEP;
 
 /// A family of one format.
@@ -19,37 +19,34 @@ impl<Q: Quant> Format for Blocks<Q> {
     type Activation = Step;
     const ACTIVATIONS: usize = 1;
     const ELEMENTS: usize = STEP;
-    const TOGETHER: bool = false;
 
     #[inline(always)]
-    unsafe fn add<S: Simd, const R: usize, const T: usize>(
-        tiles: &[Tile; T],
+    unsafe fn add<S: Simd, const R: usize>(
+        tile: &Tile,
         block: usize,
         x: *const Step,
         _: usize,
         first_pass: bool,
-        sums: &mut [[S::F; R]; T],
+        sums: &mut [S::F; R],
     ) {
-        // SAFETY: the tiles hold the block, the activations its step of each row.
+        // SAFETY: the tile holds the block, the activations its step of each row.
         unsafe {
-            for t in 0..T {
-                let quants = tiles[t].quants.add(block * Q::STEP_BYTES);
-                if first_pass {
-                    prefetch::<S, R>(quants, Q::STEP_BYTES);
-                    // The next tile's scales: a stream of its own, too short for the hardware.
-                    let scales = tiles[t].scales.wrapping_add(block * scale_bytes::<Q>());
-                    S::prefetch(scales.wrapping_add(tiles[t].size));
-                }
-                let bytes = unpack::<S, Q>(quants);
-                let (scale, min) = scales::<S, Q>(tiles[t].scales, block);
-                let ints = step_dots::<S, Q, R>(&bytes, x);
-                for r in 0..R {
-                    let x = &*x.add(r);
-                    let int = S::to_float(ints[r]);
-                    sums[t][r] = S::fma(S::mul(scale, S::splat(x.d)), int, sums[t][r]);
-                    if Q::MIN {
-                        sums[t][r] = S::fma(min, S::splat(x.d_sum), sums[t][r]);
-                    }
+            let quants = tile.quants.add(block * Q::STEP_BYTES);
+            if first_pass {
+                prefetch::<S>(quants.wrapping_add(ahead(R)), Q::STEP_BYTES);
+                // The next tile's scales: a stream of its own, too short for the hardware.
+                let scales = tile.scales.wrapping_add(block * scale_bytes::<Q>());
+                S::prefetch(scales.wrapping_add(tile.size));
+            }
+            let bytes = unpack::<S, Q>(quants);
+            let (scale, min) = scales::<S, Q>(tile.scales, block);
+            let ints = step_dots::<S, Q, R>(&bytes, x);
+            for r in 0..R {
+                let x = &*x.add(r);
+                let int = S::to_float(ints[r]);
+                sums[r] = S::fma(S::mul(scale, S::splat(x.d)), int, sums[r]);
+                if Q::MIN {
+                    sums[r] = S::fma(min, S::splat(x.d_sum), sums[r]);
                 }
             }
         }

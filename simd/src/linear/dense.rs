@@ -49,32 +49,26 @@ impl<W: Weight> Format for Dense<W> {
     type Activation = f32;
     const ACTIVATIONS: usize = 1;
     const ELEMENTS: usize = 1;
-    const TOGETHER: bool = true;
 
     #[inline(always)]
-    unsafe fn add<S: Simd, const R: usize, const T: usize>(
-        tiles: &[Tile; T],
+    unsafe fn add<S: Simd, const R: usize>(
+        tile: &Tile,
         block: usize,
         x: *const f32,
         _: usize,
         first_pass: bool,
-        sums: &mut [[S::F; R]; T],
+        sums: &mut [S::F; R],
     ) {
         let offset = block * WIDTH * W::BYTES;
-        // SAFETY: the tiles hold the block, the activations its element of each row.
+        // SAFETY: the tile holds the block, the activations its element of each row.
         unsafe {
-            for t in 0..T {
-                let place = tiles[t].quants.add(offset);
-                if first_pass {
-                    // Behind the end of a tile the next one is being read already, but for the last.
-                    let beyond = offset + ahead(R) >= tiles[t].size;
-                    let jump = if beyond { (T - 1) * tiles[t].size } else { 0 };
-                    prefetch::<S, R>(place.wrapping_add(jump), WIDTH * W::BYTES);
-                }
-                let weight = W::load::<S>(place);
-                for r in 0..R {
-                    sums[t][r] = S::fma(weight, S::splat(*x.add(r)), sums[t][r]);
-                }
+            let place = tile.quants.add(offset);
+            if first_pass {
+                prefetch::<S>(place.wrapping_add(ahead(R)), WIDTH * W::BYTES);
+            }
+            let weight = W::load::<S>(place);
+            for r in 0..R {
+                sums[r] = S::fma(weight, S::splat(*x.add(r)), sums[r]);
             }
         }
     }

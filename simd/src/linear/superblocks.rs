@@ -8,7 +8,7 @@
 use core::marker::PhantomData;
 
 use super::quant::{Quant, SubScale, VECTORS, unpack};
-use super::{Format, Simd, Step, Tile, WIDTH, prefetch};
+use super::{Format, Simd, Step, Tile, WIDTH, ahead, prefetch};
 use crate::matrix::STEP;
 
 /// Steps of a super-block.
@@ -22,38 +22,35 @@ impl<Q: Quant> Format for Superblocks<Q> {
     type Activation = Step;
     const ACTIVATIONS: usize = STEPS;
     const ELEMENTS: usize = STEPS * STEP;
-    const TOGETHER: bool = false;
 
     #[inline(always)]
-    unsafe fn add<S: Simd, const R: usize, const T: usize>(
-        tiles: &[Tile; T],
+    unsafe fn add<S: Simd, const R: usize>(
+        tile: &Tile,
         block: usize,
         x: *const Step,
         stride: usize,
         first_pass: bool,
-        sums: &mut [[S::F; R]; T],
+        sums: &mut [S::F; R],
     ) {
-        // SAFETY: the tiles hold the super-block, the activations its steps of each row.
+        // SAFETY: the tile holds the super-block, the activations its steps of each row.
         unsafe {
-            for t in 0..T {
-                let quants = tiles[t].quants.add(block * STEPS * Q::STEP_BYTES);
-                let scales = tiles[t].scales.add(block * scale_bytes::<Q>());
-                if first_pass {
-                    prefetch::<S, R>(quants, STEPS * Q::STEP_BYTES);
-                    // The next tile's scales: a stream of its own, too short for the hardware.
-                    for offset in (0..scale_bytes::<Q>()).step_by(64) {
-                        S::prefetch(scales.wrapping_add(tiles[t].size + offset));
-                    }
+            let quants = tile.quants.add(block * STEPS * Q::STEP_BYTES);
+            let scales = tile.scales.add(block * scale_bytes::<Q>());
+            if first_pass {
+                prefetch::<S>(quants.wrapping_add(ahead(R)), STEPS * Q::STEP_BYTES);
+                // The next tile's scales: a stream of its own, too short for the hardware.
+                for offset in (0..scale_bytes::<Q>()).step_by(64) {
+                    S::prefetch(scales.wrapping_add(tile.size + offset));
                 }
-                let ints = block_dots::<S, Q, R>(quants, scales, x, stride);
-                let d = S::load_f16(scales.cast());
-                for r in 0..R {
-                    let scale = S::mul(d, S::splat((*x.add(r)).d));
-                    sums[t][r] = S::fma(scale, S::to_float(ints[r]), sums[t][r]);
-                }
-                if has_min::<Q>() {
-                    subtract_minimums::<S, Q, R>(scales, x, stride, &mut sums[t]);
-                }
+            }
+            let ints = block_dots::<S, Q, R>(quants, scales, x, stride);
+            let d = S::load_f16(scales.cast());
+            for r in 0..R {
+                let scale = S::mul(d, S::splat((*x.add(r)).d));
+                sums[r] = S::fma(scale, S::to_float(ints[r]), sums[r]);
+            }
+            if has_min::<Q>() {
+                subtract_minimums::<S, Q, R>(scales, x, stride, sums);
             }
         }
     }
