@@ -26,6 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
             (2, 512 * 4 + block, 1),
             (17, 2 * block, 1),
             (2, if block == 1 { 8 } else { 5 * block }, 1),
+            (2, if block == 1 { 9 } else { 4 * block }, 1),
         ];
         out.extend(shapes.map(|(outputs, inputs, rows)| case(format, 1, outputs, inputs, rows)));
         let shapes = [

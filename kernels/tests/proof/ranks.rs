@@ -28,11 +28,11 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Rows with many equal logits, zeros of both signs, and tokens that cannot be drawn.
 fn rows(n: usize, rows: usize) -> Vec<Vec<f32>> {
     let mut random = Random::new((n * rows) as u64);
-    let mut logit = || match random.below(5) {
-        0 => f32::NEG_INFINITY,
-        1 => [0.0, -0.0][random.below(2) as usize],
-        2 => random.float().round(),
-        _ => random.edgy(),
+    let mut logit = || match random.below(20) {
+        0 => random.edgy(),
+        1 => random.float().round(),
+        2 | 3 => [0.0, -0.0][random.below(2) as usize],
+        _ => f32::NEG_INFINITY,
     };
     let mut row = || (0..n).map(|_| logit()).collect();
     (0..rows).map(|_| row()).collect()
