@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use policy_core::PreemptionPolicy;
 
+use crate::backend::DeviceChoice;
 use crate::journal::{JournalContent, JournalSync};
 use crate::model::KvDtype;
 use crate::scheduler::SchedulerConfig;
@@ -27,6 +28,30 @@ pub fn parse_threads(text: &str) -> Result<usize, String> {
         .ok()
         .filter(|threads| (1..=256).contains(threads));
     threads.ok_or_else(|| format!("{text} threads are not between 1 and 256"))
+}
+
+/// A share of a device's memory, above 0 and at most 1.
+///
+/// # Errors
+/// A sentence with what was given instead.
+pub fn parse_share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok();
+    let share = share.filter(|share: &f64| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| format!("{text} is not above 0 and at most 1"))
+}
+
+/// The flags of every command that runs a model: where.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct DeviceArgs {
+    /// Where the model computes: `auto`, `cpu`, `cuda` or `cuda:N`
+    #[arg(long, env = "LOCKSTEP_DEVICE", default_value_t)]
+    pub device: DeviceChoice,
+    /// The share of the device's memory that may be used; what the model leaves of it is the KV pool
+    #[arg(long, env = "LOCKSTEP_GPU_MEMORY_UTILIZATION", value_parser = parse_share, default_value_t = 0.9)]
+    pub gpu_memory_utilization: f64,
+    /// Launches a decode step's kernels one by one instead of as a CUDA graph
+    #[arg(long, env = "LOCKSTEP_ENFORCE_EAGER")]
+    pub enforce_eager: bool,
 }
 
 /// The flags that every command with an engine takes.
@@ -54,7 +79,7 @@ pub struct EngineArgs {
     /// Tokens per KV block, a multiple of 16
     #[arg(long, env = "LOCKSTEP_BLOCK_SIZE", default_value_t = SchedulerConfig::default().block_size)]
     pub block_size: u32,
-    /// KV blocks in the pool [default: what full seats need, at most 1 GiB]
+    /// KV blocks in the pool [default: what full seats need, at most 1 GiB; on a GPU what its memory holds]
     #[arg(long, env = "LOCKSTEP_NUM_BLOCKS")]
     pub num_blocks: Option<u32>,
     /// Computes every prompt anew instead of finding what is known of it by content
@@ -77,6 +102,9 @@ pub struct EngineArgs {
     /// How keys and values are stored: `f16` or `f32`
     #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE", default_value_t)]
     pub kv_cache_dtype: KvDtype,
+    /// Where it computes
+    #[command(flatten)]
+    pub device: DeviceArgs,
     /// Requests that may wait for their first seat
     #[arg(long, env = "LOCKSTEP_MAX_WAITING", default_value_t = 1024,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -25,6 +25,18 @@ pub enum Permission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer(pub(crate) u64);
 
+impl Pointer {
+    /// The address as a number: what a kernel is given.
+    pub const fn address(self) -> u64 {
+        self.0
+    }
+
+    /// The pointer to an address, the inside of a buffer among them.
+    pub const fn from_address(address: u64) -> Self {
+        Self(address)
+    }
+}
+
 /// Global memory: buffers, each with bounds, a permission and initialised bytes.
 #[derive(Debug, Default)]
 pub struct Memory {
@@ -56,6 +68,13 @@ impl Memory {
     fn push(&mut self, storage: Storage) -> Pointer {
         self.buffers.push(storage);
         Pointer(self.buffers.len() as u64 * SPACING)
+    }
+
+    /// Ends a buffer: every later access to it is outside of every buffer.
+    pub fn release(&mut self, pointer: Pointer) {
+        if let Ok((buffer, _)) = self.find(pointer.0, 0) {
+            *buffer = Storage::unwritten(0, true);
+        }
     }
 
     /// Changes what the following launches may do with a buffer.
@@ -104,6 +123,40 @@ impl Memory {
         buffer.bytes.copy_within(from..from + length, to);
         buffer.state.copy_within(from..from + length, to);
         Ok(())
+    }
+
+    /// Copies bytes from one place to another, those that nothing wrote included.
+    ///
+    /// # Errors
+    /// A place is outside of a buffer.
+    pub fn copy_between(
+        &mut self,
+        from: Pointer,
+        to: Pointer,
+        length: usize,
+    ) -> Result<(), FaultKind> {
+        let (source, start) = self.find(from.0, length)?;
+        let bytes = source.bytes[start..start + length].to_vec();
+        let state = source.state[start..start + length].to_vec();
+        let (target, start) = self.find(to.0, length)?;
+        target.bytes[start..start + length].copy_from_slice(&bytes);
+        target.state[start..start + length].copy_from_slice(&state);
+        Ok(())
+    }
+
+    /// The bytes at a place.
+    ///
+    /// # Errors
+    /// They are outside of a buffer, or nothing wrote one of them.
+    pub fn read_host(&mut self, pointer: Pointer, length: usize) -> Result<Vec<u8>, FaultKind> {
+        let (buffer, start) = self.find(pointer.0, length)?;
+        let state = &buffer.state[start..start + length];
+        match state.iter().position(|state| *state != State::Written) {
+            None => Ok(buffer.bytes[start..start + length].to_vec()),
+            Some(at) => Err(FaultKind::Uninitialised {
+                address: pointer.0 + at as u64,
+            }),
+        }
     }
 
     /// What a buffer holds; `None` for a byte that nothing has written.

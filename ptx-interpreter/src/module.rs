@@ -56,6 +56,13 @@ impl Kernel {
         self.parameters.len()
     }
 
+    /// How wide its parameters are, in order, in bytes.
+    pub fn parameter_sizes(&self) -> impl Iterator<Item = usize> + '_ {
+        self.parameters
+            .iter()
+            .map(|parameter| parameter.kind.bytes())
+    }
+
     /// Whether the parameters are, in order, as wide as these, in bytes.
     pub fn takes(&self, bytes: &[usize]) -> bool {
         self.parameters

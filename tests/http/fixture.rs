@@ -87,6 +87,7 @@ impl Setup {
             max_num_seqs: 4,
             max_model_len: CONTEXT,
             cache_dtype: "f32".into(),
+            ..MetricsLabels::default()
         };
         let metrics = Arc::new(Metrics::new(labels));
         let mut app = App {

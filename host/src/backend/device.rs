@@ -63,6 +63,55 @@ pub trait Device: Send {
         arguments: &[Argument<'_, Self::Buffer>],
     ) -> Result<(), String>;
 
+    /// Buffers of so many bytes each, such that [`write_all`](Self::write_all) can write them in one
+    /// transfer.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    fn allocate_together(&mut self, bytes: &[usize]) -> Result<Vec<Self::Buffer>, String> {
+        bytes.iter().map(|bytes| self.allocate(*bytes)).collect()
+    }
+
+    /// Writes the first bytes of several buffers.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    fn write_all(&mut self, writes: &[(&Self::Buffer, &[u8])]) -> Result<(), String> {
+        let mut writes = writes.iter();
+        writes.try_for_each(|(buffer, bytes)| self.write(buffer, bytes))
+    }
+
+    /// Whether launches can be recorded as a graph, and the graph launched instead.
+    fn keeps_graphs(&self) -> bool {
+        false
+    }
+
+    /// From here on, launches are recorded and not run. Nothing else may be asked of the device
+    /// before [`end_graph`](Self::end_graph).
+    ///
+    /// # Errors
+    /// The device keeps no graphs, or failed.
+    fn begin_graph(&mut self) -> Result<(), String> {
+        Err("this device keeps no graphs".into())
+    }
+
+    /// Ends the recording: the number by which the graph is launched. Graphs live as long as the
+    /// device, and the buffers that they name have to as well.
+    ///
+    /// # Errors
+    /// The device keeps no graphs, or failed.
+    fn end_graph(&mut self) -> Result<usize, String> {
+        Err("this device keeps no graphs".into())
+    }
+
+    /// Launches everything that was recorded, with the arguments of that time.
+    ///
+    /// # Errors
+    /// There is no such graph, or the device failed.
+    fn launch_graph(&mut self, graph: usize) -> Result<(), String> {
+        Err(format!("there is no graph {graph}"))
+    }
+
     /// A buffer that holds `bytes`.
     ///
     /// # Errors

@@ -4,11 +4,13 @@ use std::process::ExitCode;
 
 use super::CliError;
 use super::drive::{Driver, Stream, arbitrary_tokens};
-use crate::backend::Isa;
+use crate::backend::{DeviceChoice, Isa, cuda};
 use crate::batch::TokenId;
 use crate::clock;
+use crate::config::DeviceArgs;
 use crate::gguf::Gguf;
-use crate::model::{KvDtype, Model, ModelOptions, NUMERICS_VERSION};
+use crate::model::{KvDtype, Model, ModelOptions, NUMERICS_VERSION, Placement};
+use crate::start::request;
 
 /// The arguments of `lockstep doctor`.
 #[derive(Debug, clap::Args)]
@@ -26,6 +28,8 @@ pub(super) struct Args {
     #[arg(long, env = "LOCKSTEP_DOCTOR_PROMPT", default_value_t = 150,
         value_parser = clap::value_parser!(u16).range(20..=8192))]
     prompt: u16,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 /// Strangers that share the batch.
@@ -45,10 +49,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let path = crate::hub::resolve(&args.model)?;
     machine(args.threads);
     let mut doctor = Doctor::new(&args, Gguf::open(&path)?)?;
-    doctor.chunks()?;
-    doctor.batches()?;
-    doctor.prefix()?;
-    doctor.machines()?;
+    doctor.examine()?;
+    doctor.examine_device(&args.device)?;
     match doctor.failures {
         0 => {
             say!("every way gave the same bits");
@@ -79,6 +81,15 @@ fn machine(threads: usize) {
         paths.join(", "),
         Isa::best()
     );
+    match cuda::devices() {
+        Err(error) => say!("GPU:           none: {error}"),
+        Ok(driver) => {
+            let (major, minor) = driver.cuda_version;
+            for device in driver.devices {
+                say!("GPU:           {device}; driver for CUDA {major}.{minor}");
+            }
+        }
+    }
 }
 
 /// What `threads` threads together read from memory, in GB/s: the best of three passes over 64 MiB
@@ -112,8 +123,10 @@ impl Doctor {
             max_rows: length.max(512),
             ..ModelOptions::default()
         };
-        let mut driver = Driver::new(Model::load(&file, options)?);
-        let tokens = arbitrary_tokens(1, length, driver.model.config().vocab_size);
+        let model = Model::load(&file, options)?;
+        let isa = model.isa();
+        let mut driver = Driver::new(Box::new(model), options.block_size);
+        let tokens = arbitrary_tokens(1, length, driver.model.vocab_size());
         let mut doctor = Self {
             file,
             options,
@@ -123,9 +136,8 @@ impl Doctor {
         };
         doctor.expected = bits(driver.finish(&mut doctor.stream(0), length)?);
         say!(
-            "reference:     {length} tokens at once, {} threads, {}",
-            args.threads,
-            driver.model.isa()
+            "reference:     {length} tokens at once, {} threads, {isa}",
+            args.threads
         );
         Ok(doctor)
     }
@@ -137,7 +149,52 @@ impl Doctor {
     }
 
     fn driver(&self, options: ModelOptions) -> Result<Driver, CliError> {
-        Ok(Driver::new(Model::load(&self.file, options)?))
+        let model = Model::load(&self.file, options)?;
+        Ok(Driver::new(Box::new(model), options.block_size))
+    }
+
+    /// Every way on the CPU.
+    fn examine(&mut self) -> Result<(), CliError> {
+        let mut driver = self.driver(self.options)?;
+        self.ways(&mut driver, "")?;
+        self.machines()
+    }
+
+    /// The same on a device, if there is one: its reference is the CPU's.
+    fn examine_device(&mut self, args: &DeviceArgs) -> Result<(), CliError> {
+        let asked = DeviceArgs {
+            device: match args.device {
+                DeviceChoice::Auto => DeviceChoice::Cuda(0),
+                choice => choice,
+            },
+            ..*args
+        };
+        if asked.device == DeviceChoice::Cpu {
+            return Ok(());
+        }
+        let options = ModelOptions {
+            enforce_eager: args.enforce_eager,
+            ..self.options
+        };
+        let placement = match Placement::choose(&self.file, &options, &request(&asked, true)) {
+            Ok(placement) => placement,
+            Err(error) if args.device == DeviceChoice::Auto => {
+                say!("on a GPU: not examined: {error}");
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let name = placement.name();
+        say!("reference:     the CPU's, for {name}");
+        let model = placement.load(&self.file, options)?;
+        self.ways(&mut Driver::new(model, options.block_size), "on the GPU, ")
+    }
+
+    /// In chunks, after a preemption, in a batch, and on a prefix of another's.
+    fn ways(&mut self, driver: &mut Driver, place: &str) -> Result<(), CliError> {
+        self.chunks(driver, place)?;
+        self.batches(driver, place)?;
+        self.prefix(driver, place)
     }
 
     fn compare(&mut self, how: &str, found: &[f32]) {
@@ -146,23 +203,21 @@ impl Doctor {
         self.failures += usize::from(!same);
     }
 
-    fn chunks(&mut self) -> Result<(), CliError> {
-        let mut driver = self.driver(self.options)?;
+    fn chunks(&mut self, driver: &mut Driver, place: &str) -> Result<(), CliError> {
         for chunk in [1, 7, 64] {
             let mut stream = self.stream(0);
             let found = driver.finish(&mut stream, chunk)?.to_vec();
-            self.compare(&format!("in chunks of {chunk}"), &found);
+            self.compare(&format!("{place}in chunks of {chunk}"), &found);
         }
         let mut stream = self.stream(1);
         let found = driver.finish(&mut stream, 50)?.to_vec();
-        self.compare("computed anew after a preemption", &found);
+        self.compare(&format!("{place}computed anew after a preemption"), &found);
         Ok(())
     }
 
     /// Among strangers of other lengths, all in one batch at every step.
-    fn batches(&mut self) -> Result<(), CliError> {
-        let mut driver = self.driver(self.options)?;
-        let vocab = driver.model.config().vocab_size;
+    fn batches(&mut self, driver: &mut Driver, place: &str) -> Result<(), CliError> {
+        let vocab = driver.model.vocab_size();
         let stranger = |i: usize| {
             let length = self.tokens.len() - i * self.tokens.len() / 20;
             Stream {
@@ -188,14 +243,12 @@ impl Doctor {
                 }
             }
         }
-        self.compare(&format!("among {STRANGERS} strangers"), &found);
+        self.compare(&format!("{place}among {STRANGERS} strangers"), &found);
         Ok(())
     }
 
     /// On keys and values that another sequence computed.
-    fn prefix(&mut self) -> Result<(), CliError> {
-        use crate::batch::Forward;
-        let mut driver = self.driver(self.options)?;
+    fn prefix(&mut self, driver: &mut Driver, place: &str) -> Result<(), CliError> {
         let (mut first, mut second) = (self.stream(0), self.stream(1));
         driver.finish(&mut first, 64)?;
         let shared = self.tokens.len() / 2 / 16;
@@ -208,7 +261,7 @@ impl Doctor {
         driver.model.copy_blocks(&copies)?;
         second.computed = shared * 16;
         let found = driver.finish(&mut second, 64)?.to_vec();
-        self.compare("after a prefix hit", &found);
+        self.compare(&format!("{place}after a prefix hit"), &found);
         Ok(())
     }
 
@@ -256,16 +309,14 @@ mod tests {
             threads: 2,
             kv_cache_dtype: KvDtype::F16,
             prompt: 90,
+            device: crate::config::EngineArgs::for_model("").device,
         };
         let file = Gguf::from_bytes(tiny_llama(1)).expect("a whole file");
         Doctor::new(&args, file).expect("a supported model")
     }
 
     fn examine(doctor: &mut Doctor) -> usize {
-        doctor.chunks().expect("finite logits");
-        doctor.batches().expect("finite logits");
-        doctor.prefix().expect("finite logits");
-        doctor.machines().expect("finite logits");
+        doctor.examine().expect("finite logits");
         doctor.failures
     }
 

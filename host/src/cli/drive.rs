@@ -1,7 +1,6 @@
 //! Driving a model without the engine, for the commands that measure and prove it.
 
 use crate::batch::{Batch, BatchSequence, Forward, ForwardError, TokenId};
-use crate::model::Model;
 
 /// A sequence with blocks of its own.
 #[derive(Clone, Debug)]
@@ -50,15 +49,18 @@ impl Stream {
 
 /// A model with room for a batch and its logits.
 pub(super) struct Driver {
-    pub(super) model: Model,
+    pub(super) model: Box<dyn Forward>,
+    block_size: usize,
     batch: Batch,
     logits: Vec<f32>,
 }
 
 impl Driver {
-    pub(super) fn new(model: Model) -> Self {
+    /// Drives a model whose KV blocks have so many positions.
+    pub(super) fn new(model: Box<dyn Forward>, block_size: u32) -> Self {
         Self {
             model,
+            block_size: block_size as usize,
             batch: Batch::default(),
             logits: Vec::new(),
         }
@@ -71,7 +73,7 @@ impl Driver {
         streams: &mut [Stream],
         chunk: usize,
     ) -> Result<&[f32], ForwardError> {
-        let size = self.model.options().block_size as usize;
+        let size = self.block_size;
         self.batch.clear();
         for stream in streams.iter_mut().filter(|s| s.computed < s.tokens.len()) {
             stream.append(&mut self.batch, chunk, size);

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use policy_core::PreemptionPolicy;
 
 use super::{CliError, simulate};
+use crate::config::DeviceArgs;
 use crate::engine;
 use crate::journal::{self, JournalReader, ReplayReport};
 use crate::scheduler::SchedulerConfig;
@@ -40,6 +41,8 @@ pub(super) struct Args {
     /// Threads that compute [default: the processors that this process may use]
     #[arg(long, env = "LOCKSTEP_THREADS", value_parser = crate::config::parse_threads)]
     threads: Option<usize>,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Prints the result as JSON.
     #[arg(long, env = "LOCKSTEP_REPLAY_JSON")]
     json: bool,
@@ -80,7 +83,7 @@ fn whole(files: &[PathBuf]) -> Result<&Path, CliError> {
 /// Draws every token again, and says which is the first that differs.
 fn replay_tokens(args: &Args, model: &str) -> Result<ExitCode, CliError> {
     let file = whole(&args.files)?;
-    let engine = engine_for(file, model, args.threads)?;
+    let engine = engine_for(file, model, args.threads, &args.device)?;
     let report = engine::replay_tokens(file, engine)?;
     let equal = report.difference.is_none() && report.plans.difference.is_none();
     if args.json {

@@ -56,8 +56,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let running = start(&args.engine, &name)?;
     let fits = args.http.check(running.config.max_model_len);
     log::info!(
-        "{name} is loaded after {:.2} s",
-        started.elapsed().as_secs_f64()
+        "{name} is loaded after {:.2} s on {}",
+        started.elapsed().as_secs_f64(),
+        running.device
     );
     let served = fits
         .map_err(CliError::from)
@@ -136,6 +137,13 @@ fn fingerprint(args: &Args, running: &Running) -> String {
     }
 }
 
+/// What `/server_info` tells: the limits, and where the model computes.
+fn server_config(running: &Running) -> Result<serde_json::Value, CliError> {
+    let mut config = serde_json::to_value(&running.config)?;
+    config["device"] = running.device.as_str().into();
+    Ok(config)
+}
+
 fn app(
     args: &Args,
     name: String,
@@ -162,6 +170,6 @@ fn app(
         seeds: SeedSource::new(args.engine.seed),
         cors: args.http.cors(),
         debug: Some(Arc::new(running.accounts.clone())),
-        config: serde_json::to_value(&running.config)?,
+        config: server_config(running)?,
     })
 }

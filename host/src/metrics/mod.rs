@@ -52,6 +52,8 @@ pub struct MetricsLabels {
     pub max_model_len: u32,
     /// The KV cache's element type.
     pub cache_dtype: String,
+    /// Where the model computes.
+    pub device: String,
 }
 
 /// What the engine tells once per step.

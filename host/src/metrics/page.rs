@@ -43,6 +43,7 @@ impl Metrics {
                 ("block_size", &labels.block_size.to_string()),
                 ("num_gpu_blocks", &labels.num_blocks.to_string()),
                 ("cache_dtype", &labels.cache_dtype),
+                ("device", &labels.device),
                 ("enable_prefix_caching", "True"),
             ],
         );

@@ -71,6 +71,15 @@ pub enum ModelError {
         /// Its name.
         isa: super::Isa,
     },
+    /// The device is not there, or failed: its own message.
+    Device(String),
+    /// The device's memory has no room for the model and one sequence.
+    DeviceMemory {
+        /// Bytes that may be used.
+        allowed: u64,
+        /// Bytes that are needed.
+        needed: u64,
+    },
     /// The system gave no memory or threads.
     System {
         /// For what.
@@ -123,6 +132,12 @@ impl fmt::Display for ModelError {
                 expected,
             } => write!(f, "{option} is {found}: it may be {expected}"),
             Self::NoIsa { isa } => write!(f, "this machine does not have the {isa} instructions"),
+            Self::Device(message) => f.write_str(message),
+            Self::DeviceMemory { allowed, needed } => write!(
+                f,
+                "the model and one sequence of the greatest length need {needed} bytes of the device's memory, \
+                 and {allowed} may be used: see --max-model-len, --max-num-batched-tokens and --gpu-memory-utilization"
+            ),
             Self::System { what, source } => write!(f, "no {what}: {source}"),
         }
     }

@@ -8,6 +8,7 @@ mod config;
 mod error;
 mod footprint;
 mod on_device;
+mod placement;
 mod profile;
 mod transformer;
 mod weights;
@@ -18,7 +19,8 @@ mod tests;
 pub use config::{ModelConfig, RopeScaling};
 pub use error::ModelError;
 pub use footprint::{Footprint, Item};
-pub use on_device::OnDevice;
+pub use on_device::{DeviceFootprint, OnDevice};
+pub use placement::{Placement, PlacementRequest};
 pub use profile::{Operation, Profile};
 pub use transformer::Model;
 
@@ -44,6 +46,9 @@ pub struct ModelOptions {
     /// The vector instructions to use; the best that the machine has if none are named. No result
     /// depends on it.
     pub isa: Option<Isa>,
+    /// Launches every kernel of a decode step by itself, where a device could launch a graph. No
+    /// result depends on it.
+    pub enforce_eager: bool,
 }
 
 impl Default for ModelOptions {
@@ -57,6 +62,7 @@ impl Default for ModelOptions {
             max_rows: 512,
             max_positions: 8192,
             isa: None,
+            enforce_eager: false,
         }
     }
 }

@@ -3,14 +3,19 @@
 //! Each operation's result is the CPU's, bit for bit; so are the logits.
 
 mod buffers;
+mod footprint;
 mod launcher;
 mod layers;
+mod step;
+
+use std::collections::BTreeMap;
 
 use lockstep_kernels::Shape;
 
-use self::buffers::{Buffers, Step};
+use self::buffers::Buffers;
 use self::launcher::Launcher;
 use self::layers::{DeviceLayer, Matrix, RopeTables};
+use self::step::Step;
 use super::footprint::positions;
 use super::weights::{Shapes, Weights};
 use super::{ModelConfig, ModelError, ModelOptions, check};
@@ -18,6 +23,8 @@ use crate::backend::cpu::pool::Pool;
 use crate::backend::device::{Argument, Device};
 use crate::batch::{Batch, Forward, ForwardError};
 use crate::gguf::Gguf;
+
+pub use self::footprint::DeviceFootprint;
 
 use Argument::{Buffer, F32, U32};
 
@@ -39,6 +46,8 @@ pub struct OnDevice<D: Device> {
     tables: RopeTables<D::Buffer>,
     buffers: Buffers<D::Buffer>,
     launcher: Launcher<D>,
+    /// The decode steps that were recorded, by their size; none where they are launched one by one.
+    graphs: Option<BTreeMap<Step, usize>>,
 }
 
 impl<D: Device> OnDevice<D> {
@@ -58,9 +67,7 @@ impl<D: Device> OnDevice<D> {
         })?;
         let weights = Weights::load(file, &shapes, &mut pool)?;
         let tied = std::ptr::eq(weights.output(), &weights.embedding);
-        let layers = weights.layers.iter();
-        let layers = layers.map(|layer| DeviceLayer::load(layer, &config, &options, &mut device));
-        let layers = layers.collect::<Result<_, _>>()?;
+        let layers = load_layers(&weights, &config, &options, &mut device)?;
         let output = (!tied)
             .then(|| Matrix::load(weights.output(), &mut device))
             .transpose()?;
@@ -72,6 +79,7 @@ impl<D: Device> OnDevice<D> {
             output_norm: layers::floats(&weights.output_norm, &mut device).map_err(failed)?,
             tables,
             buffers: Buffers::new(&config, &options, &mut device).map_err(failed)?,
+            graphs: (device.keeps_graphs() && !options.enforce_eager).then(BTreeMap::new),
             launcher: Launcher { device },
             config,
             options,
@@ -84,8 +92,45 @@ impl<D: Device> OnDevice<D> {
     }
 
     fn run(&mut self, batch: &Batch, logits: &mut [f32]) -> Result<Vec<u32>, String> {
-        let step = Step::of(batch);
-        self.buffers.begin(batch, &mut self.launcher.device)?;
+        let padded = match self.graphs {
+            Some(_) => Step::padded(batch, &self.config, &self.options),
+            None => None,
+        };
+        let step = padded.unwrap_or_else(|| Step::of(batch));
+        self.buffers
+            .begin(batch, &step, &mut self.launcher.device)?;
+        match padded {
+            Some(step) => self.launch_graph(step)?,
+            None => self.pass(&step)?,
+        }
+        self.buffers.end(batch, logits, &mut self.launcher.device)
+    }
+
+    /// Launches the graph of a decode step, which the first step of its size records.
+    fn launch_graph(&mut self, step: Step) -> Result<(), String> {
+        let known = self
+            .graphs
+            .as_ref()
+            .and_then(|graphs| graphs.get(&step).copied());
+        let graph = match known {
+            Some(graph) => graph,
+            None => {
+                self.launcher.device.begin_graph()?;
+                let passed = self.pass(&step);
+                let graph = self.launcher.device.end_graph();
+                passed?;
+                let graph = graph?;
+                self.graphs.get_or_insert_default().insert(step, graph);
+                graph
+            }
+        };
+        self.launcher.device.launch_graph(graph)
+    }
+
+    /// Launches a whole pass over the rows that are on the device. The residual ends in the buffer
+    /// that it began in, so that a recorded pass can be launched again: two sums a layer, each of
+    /// which swaps the two buffers.
+    fn pass(&mut self, step: &Step) -> Result<(), String> {
         let (b, launcher) = (&mut self.buffers, &mut self.launcher);
         let out = &b.residual;
         launcher.embed(&self.embedding, &b.tokens, out, step.rows)?;
@@ -97,21 +142,35 @@ impl<D: Device> OnDevice<D> {
                 layer,
                 &self.tables,
                 b,
-                &step,
+                step,
             )?;
-            feed_forward(launcher, &self.config, layer, b, &step)?;
+            feed_forward(launcher, &self.config, layer, b, step)?;
         }
         let matrix = self.output.as_ref().unwrap_or(&self.embedding);
-        head(launcher, &self.config, matrix, &self.output_norm, b, &step)?;
-        b.end(batch, logits, &mut launcher.device)
+        head(launcher, &self.config, matrix, &self.output_norm, b, step)
     }
 }
 
-fn failed(message: String) -> ModelError {
-    ModelError::System {
-        what: "device",
-        source: std::io::Error::other(message),
+/// Loads the layers, and says how far it is.
+fn load_layers<D: Device>(
+    weights: &Weights,
+    config: &ModelConfig,
+    options: &ModelOptions,
+    device: &mut D,
+) -> Result<Vec<DeviceLayer<D::Buffer>>, ModelError> {
+    let mut layers = Vec::with_capacity(config.layers);
+    for layer in &weights.layers {
+        layers.push(DeviceLayer::load(layer, config, options, device)?);
+        let (done, all) = (layers.len(), config.layers);
+        if done * 4 / all > (done - 1) * 4 / all {
+            log::info!("uploaded {done} of {all} layers");
+        }
     }
+    Ok(layers)
+}
+
+fn failed(message: String) -> ModelError {
+    ModelError::Device(message)
 }
 
 fn limits(config: &ModelConfig, options: &ModelOptions) -> Result<(), ModelError> {
@@ -120,6 +179,14 @@ fn limits(config: &ModelConfig, options: &ModelOptions) -> Result<(), ModelError
             key: "llama.attention.key_length".into(),
             found: format!("{} in {} heads", config.head_dim, config.heads),
             expected: format!("at most {MAX_HEAD_DIM} in {MAX_GRID} heads on a device"),
+        });
+    }
+    let blocks = u64::from(options.num_blocks) + u64::from(step::MAX_PADDING);
+    if blocks * u64::from(options.block_size) > u64::from(u32::MAX) {
+        return Err(ModelError::BadOption {
+            option: "num_blocks",
+            found: options.num_blocks.into(),
+            expected: "so many that a slot's number has 32 bits",
         });
     }
     if options.max_rows > MAX_GRID {

@@ -10,14 +10,17 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use crate::chat::{ChatError, ChatTemplate};
-use crate::config::{DEFAULT_KV_CACHE_BYTES, DEFAULT_MAX_MODEL_LEN, EngineArgs};
+use crate::config::{DEFAULT_KV_CACHE_BYTES, DEFAULT_MAX_MODEL_LEN, DeviceArgs, EngineArgs};
 use crate::engine::{Engine, EngineError, Parts};
 use crate::gguf::Gguf;
 use crate::hub;
 use crate::intake::{self, Intake, IntakeLimits};
 use crate::journal::{Chronicle, Header, JournalOptions, JournalReader, JournalWriter};
 use crate::metrics::{Metrics, MetricsLabels};
-use crate::model::{Footprint, KvDtype, Model, ModelConfig, ModelOptions, NUMERICS_VERSION};
+use crate::model::{
+    Footprint, KvDtype, ModelConfig, ModelError, ModelOptions, NUMERICS_VERSION, Placement,
+    PlacementRequest,
+};
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::tokenizer::Tokenizer;
 
@@ -44,6 +47,8 @@ pub struct Running {
     pub path: PathBuf,
     /// The limits that were settled on.
     pub config: SchedulerConfig,
+    /// Where the model computes, by name.
+    pub device: String,
     /// Digest of all that decides an answer beside its request: equal fingerprints answer equal
     /// requests with equal tokens, text and logprobs.
     pub fingerprint: String,
@@ -76,11 +81,15 @@ impl Running {
 pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError> {
     let path = hub::resolve(&args.model)?;
     let file = Gguf::open(&path)?;
-    let config = settle(args, &ModelConfig::from_gguf(&file)?);
+    let mut config = settle(args, &ModelConfig::from_gguf(&file)?);
+    let placement = place(args, &file, &config)?;
+    config.num_blocks = placement.num_blocks();
+    let device = placement.name();
     let text = Arc::new(read_text(&file)?);
     let digest = file.digest().to_hex();
-    let metrics = Arc::new(Metrics::new(labels(args, &config, model_name)));
+    let metrics = Arc::new(Metrics::new(labels(args, &config, model_name, &device)));
     let (intake, mut parts) = assemble(
+        placement,
         &file,
         &text,
         &config,
@@ -103,6 +112,7 @@ pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError>
         accounts,
         path,
         config,
+        device,
         fingerprint,
         engine,
     })
@@ -116,6 +126,7 @@ pub fn engine_for(
     journal: &Path,
     model: &str,
     threads: Option<usize>,
+    device: &DeviceArgs,
 ) -> Result<Engine, StartError> {
     let reader = JournalReader::open(journal)?;
     let header = reader.header();
@@ -128,8 +139,13 @@ pub fn engine_for(
     }
     let kv_dtype = numerics_of(&header.numerics)?;
     let text = Arc::new(read_text(&file)?);
-    let options = options(&header.config, threads, kv_dtype);
-    let (_, parts) = assemble(&file, &text, &header.config, &options, 0)?;
+    let options = ModelOptions {
+        enforce_eager: device.enforce_eager,
+        ..options(&header.config, threads, kv_dtype)
+    };
+    // The journal says how many blocks there were.
+    let placement = Placement::choose(&file, &options, &request(device, true))?;
+    let (_, parts) = assemble(placement, &file, &text, &header.config, &options, 0)?;
     Ok(Engine::new(parts))
 }
 
@@ -158,8 +174,10 @@ fn check_limits(config: &SchedulerConfig, model: &ModelConfig) -> Result<(), Sta
     Ok(())
 }
 
-/// What an engine is made of: no journal, and counters that nobody reads.
+/// What an engine is made of, with the model where it is placed: no journal, and counters that nobody
+/// reads.
 fn assemble(
+    placement: Placement,
     file: &Gguf,
     text: &ServedText,
     config: &SchedulerConfig,
@@ -168,7 +186,7 @@ fn assemble(
 ) -> Result<(Intake, Parts), StartError> {
     check_limits(config, &ModelConfig::from_gguf(file)?)?;
     let scheduler = Scheduler::new(config.clone())?;
-    let model = Model::load(file, *options)?;
+    let model = placement.load(file, *options)?;
     let (intake, door) = intake::door(IntakeLimits {
         max_waiting,
         max_model_len: config.max_model_len,
@@ -178,7 +196,7 @@ fn assemble(
     let parts = Parts {
         door,
         scheduler,
-        model: Box::new(model),
+        model,
         tokenizer: Arc::clone(&text.tokenizer),
         journal: None,
         metrics: Arc::new(Metrics::new(MetricsLabels::default())),
@@ -239,7 +257,29 @@ fn default_blocks(args: &EngineArgs, model: &ModelConfig, max_model_len: u32) ->
 
 /// How the model is loaded for these limits.
 pub(crate) fn model_options(args: &EngineArgs, config: &SchedulerConfig) -> ModelOptions {
-    options(config, args.threads, args.kv_cache_dtype)
+    ModelOptions {
+        enforce_eager: args.device.enforce_eager,
+        ..options(config, args.threads, args.kv_cache_dtype)
+    }
+}
+
+/// Where the model will compute with these flags.
+pub(crate) fn place(
+    args: &EngineArgs,
+    file: &Gguf,
+    config: &SchedulerConfig,
+) -> Result<Placement, ModelError> {
+    let request = request(&args.device, args.num_blocks.is_some());
+    Placement::choose(file, &model_options(args, config), &request)
+}
+
+/// What the flags ask for.
+pub(crate) fn request(args: &DeviceArgs, num_blocks_given: bool) -> PlacementRequest {
+    PlacementRequest {
+        device: args.device,
+        gpu_memory_utilization: args.gpu_memory_utilization,
+        num_blocks_given,
+    }
 }
 
 fn options(config: &SchedulerConfig, threads: Option<usize>, kv_dtype: KvDtype) -> ModelOptions {
@@ -251,7 +291,7 @@ fn options(config: &SchedulerConfig, threads: Option<usize>, kv_dtype: KvDtype) 
         block_size: config.block_size,
         max_rows: config.max_num_batched_tokens as usize,
         max_positions: config.max_model_len,
-        isa: None,
+        ..ModelOptions::default()
     }
 }
 
@@ -293,7 +333,12 @@ fn open_journal(
     Ok(Some(JournalWriter::create(&options, header)?))
 }
 
-fn labels(args: &EngineArgs, config: &SchedulerConfig, model_name: &str) -> MetricsLabels {
+fn labels(
+    args: &EngineArgs,
+    config: &SchedulerConfig,
+    model_name: &str,
+    device: &str,
+) -> MetricsLabels {
     MetricsLabels {
         model_name: model_name.to_owned(),
         block_size: config.block_size,
@@ -301,5 +346,6 @@ fn labels(args: &EngineArgs, config: &SchedulerConfig, model_name: &str) -> Metr
         max_num_seqs: config.max_num_seqs,
         max_model_len: config.max_model_len,
         cache_dtype: args.kv_cache_dtype.to_string(),
+        device: device.to_owned(),
     }
 }

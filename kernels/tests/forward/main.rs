@@ -98,6 +98,52 @@ fn a_tiny_model_gives_the_cpus_logits() {
     }
 }
 
+/// Sequences that fill the pool to its last block decode together, three of them and then five:
+/// what pads their steps to the size of a graph reaches none of them.
+#[test]
+fn padding_rows_reach_no_live_row() {
+    let file = Gguf::from_bytes(tiny_llama(3)).unwrap_or_else(|error| panic!("{error}"));
+    let tokens: Vec<Vec<u32>> = (0..8_u32)
+        .map(|i| (0..16).map(|j| (i * 37 + j * 11) % 260).collect())
+        .collect();
+    for enforce_eager in [false, true] {
+        let options = ModelOptions {
+            enforce_eager,
+            max_rows: 32,
+            ..options(KvDtype::F16)
+        };
+        let mut cpu = Model::load(&file, options).unwrap_or_else(|error| panic!("{error}"));
+        let mut device = OnDevice::load(&file, options, Interpreter::new())
+            .unwrap_or_else(|error| panic!("{error}"));
+        let blocks: Vec<[u32; 1]> = (0..8).map(|block| [block]).collect();
+        let share =
+            |i: usize, len: usize, computed: usize| (&tokens[i][..len], computed, &blocks[i][..]);
+        let mut steps = vec![batch(&[0, 1, 2].map(|i| share(i, 9, 0)))];
+        steps.push(batch(&[3, 4, 5, 6, 7].map(|i| share(i, 4, 0))));
+        for len in 10..13 {
+            steps.push(batch(&[0, 1, 2].map(|i| share(i, len, len - 1))));
+            let other = len - 5;
+            steps.push(batch(&[3, 4, 5, 6, 7].map(|i| share(i, other, other - 1))));
+        }
+        let last = (0..8).map(|i| {
+            if i < 3 {
+                share(i, 13, 12)
+            } else {
+                share(i, 8, 7)
+            }
+        });
+        steps.push(batch(&last.collect::<Vec<_>>()));
+        for (index, batch) in steps.iter().enumerate() {
+            let found = logits(&mut device, batch);
+            assert_eq!(
+                found,
+                logits(&mut cpu, batch),
+                "step {index}, eager: {enforce_eager}"
+            );
+        }
+    }
+}
+
 /// The model at `LOCKSTEP_TEST_MODEL`, for two prompts of a few tokens and one more.
 #[test]
 #[ignore = "needs a model's file in LOCKSTEP_TEST_MODEL, and minutes"]

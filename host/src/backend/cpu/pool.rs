@@ -33,9 +33,13 @@ struct Job {
     grain: usize,
 }
 
+/// The next item of a thread's region, on a cache line of its own.
+#[repr(align(128))]
+struct Next(AtomicUsize);
+
 struct Shared {
     state: AtomicU64,
-    next: AtomicUsize,
+    regions: Box<[Next]>,
     job: Mutex<Option<Job>>,
     stop: AtomicBool,
     panicked: AtomicBool,
@@ -98,14 +102,19 @@ impl Shared {
         }
     }
 
-    /// Works pieces until none is left.
+    /// Works pieces until none is left: those of the thread's own region, which lie side by side and
+    /// so come quickly from memory, then what others have left of theirs.
     fn work(&self, thread: usize, work: Work<'_>, items: usize, grain: usize) {
-        loop {
-            let first = self.next.fetch_add(grain, Ordering::Relaxed);
-            if first >= items {
-                return;
+        let threads = self.regions.len();
+        for region in (thread..threads).chain(0..thread) {
+            let end = items * (region + 1) / threads;
+            loop {
+                let first = self.regions[region].0.fetch_add(grain, Ordering::Relaxed);
+                if first >= end {
+                    break;
+                }
+                work(thread, first..end.min(first + grain));
             }
-            work(thread, first..items.min(first + grain));
         }
     }
 }
@@ -130,7 +139,7 @@ impl Pool {
     pub fn new(threads: usize) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
-            next: AtomicUsize::new(0),
+            regions: (0..threads.max(1)).map(|_| Next(AtomicUsize::new(0))).collect(),
             job: Mutex::new(None),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
@@ -157,8 +166,9 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Calls `work(thread, first..last)` until pieces of at most `grain` items cover `0..items`; who
-    /// does which piece is chance, so no result may depend on it.
+    /// Calls `work(thread, first..last)` until pieces of at most `grain` items cover `0..items`. Each
+    /// thread begins in a region of its own, but who does which piece is chance, so no result may
+    /// depend on it.
     ///
     /// # Panics
     /// If the work panicked on one of the threads.
@@ -194,7 +204,10 @@ impl<'a> Round<'a> {
         let work = unsafe { std::mem::transmute::<Work<'a>, Work<'static>>(work) };
         let job = Job { work, items, grain };
         *shared.job.lock().unwrap_or_else(PoisonError::into_inner) = Some(job);
-        shared.next.store(0, Ordering::Relaxed);
+        let threads = shared.regions.len();
+        for (region, next) in shared.regions.iter().enumerate() {
+            next.0.store(items * region / threads, Ordering::Relaxed);
+        }
         shared.state.fetch_add(ROUND | OPEN, Ordering::SeqCst);
         shared.notify();
         Self(shared)

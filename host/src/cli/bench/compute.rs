@@ -14,9 +14,11 @@ use super::svg::{self, Chart, Series};
 use crate::backend::Isa;
 use crate::batch::Forward;
 use crate::clock;
+use crate::config::DeviceArgs;
 use crate::gguf::Gguf;
-use crate::model::{KvDtype, Model, ModelOptions, Profile};
+use crate::model::{KvDtype, ModelConfig, ModelOptions, Placement, Profile};
 use crate::sampler::greedy;
+use crate::start::request;
 
 /// Positions of a block.
 const BLOCK: usize = 16;
@@ -62,6 +64,8 @@ pub(super) struct Args {
     /// Multiply-adds of f32 that the threads do at most, in G/s, for `--profile`.
     #[arg(long, env = "LOCKSTEP_BENCH_PEAK_F32", default_value_t = 0.0)]
     peak_f32: f64,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Prints JSON instead of a table.
     #[arg(long, env = "LOCKSTEP_BENCH_JSON")]
     json: bool,
@@ -93,11 +97,11 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let path = crate::hub::resolve(args.model())?;
     let begun = clock::now();
     let file = Gguf::open(&path)?;
-    let model = args.load(&file)?;
+    let (model, device) = args.load(&file)?;
     let loading = begun.elapsed();
-    let isa = model.isa();
-    let demands = Demands::of(&file, model.config(), args.kv_cache_dtype.bytes());
-    let mut driver = Driver::new(model);
+    let config = ModelConfig::from_gguf(&file)?;
+    let demands = Demands::of(&file, &config, args.kv_cache_dtype.bytes());
+    let mut driver = Driver::new(model, BLOCK as u32);
     let mut measured: Vec<Measured> = args.cases().map(|case| args.empty(case)).collect();
     for _ in 0..args.repeats.max(1) {
         for measurement in &mut measured {
@@ -111,6 +115,13 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     if args.profile {
         // Once more with clocks: what was measured above had none.
         let peaks = args.peaks();
+        if !args.json {
+            say!(
+                "memory: {:.1} GB/s read by {} threads",
+                peaks.bandwidth,
+                args.threads
+            );
+        }
         for measurement in &mut measured {
             measurement.lines = args.profile(&mut driver, measurement.case, &demands, &peaks)?;
         }
@@ -121,7 +132,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     if let Some(path) = &args.svg {
         std::fs::write(path, args.picture(&measured))?;
     }
-    args.report(isa, loading, &measured);
+    args.report(&device, loading, &measured);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -154,7 +165,8 @@ impl Args {
         }
     }
 
-    fn load(&self, file: &Gguf) -> Result<Model, CliError> {
+    /// The model where it is to compute, which has that name.
+    fn load(&self, file: &Gguf) -> Result<(Box<dyn Forward>, String), CliError> {
         let most = self.streams.iter().copied().max().unwrap_or(1).max(1);
         let options = ModelOptions {
             threads: self.threads,
@@ -162,9 +174,16 @@ impl Args {
             kv_dtype: self.kv_cache_dtype,
             num_blocks: u32::try_from(most * self.blocks() as usize)?,
             max_rows: self.prompt.max(most).max(ROWS),
+            block_size: BLOCK as u32,
+            enforce_eager: self.device.enforce_eager,
             ..ModelOptions::default()
         };
-        Ok(Model::load(file, options)?)
+        let placement = Placement::choose(file, &options, &request(&self.device, true))?;
+        let device = match placement.is_cuda() {
+            true => placement.name(),
+            false => format!("cpu ({})", self.isa.unwrap_or_else(Isa::best)),
+        };
+        Ok((placement.load(file, options)?, device))
     }
 
     /// Blocks of one stream.
@@ -176,7 +195,7 @@ impl Args {
 
     /// The time of one prompt, up to the logits of its last token.
     fn prompt(&self, driver: &mut Driver) -> Result<Duration, CliError> {
-        let vocab = driver.model.config().vocab_size;
+        let vocab = driver.model.vocab_size();
         let tokens = arbitrary_tokens(1, self.prompt, vocab);
         let mut stream = Stream::new(tokens, 0, self.blocks());
         let begun = clock::now();
@@ -191,7 +210,7 @@ impl Args {
         count: usize,
         context: usize,
     ) -> Result<Duration, CliError> {
-        let vocab = driver.model.config().vocab_size;
+        let vocab = driver.model.vocab_size();
         let mut streams = self.streams_at(driver, count, context)?;
         let begun = clock::now();
         for _ in 0..self.generate {
@@ -211,7 +230,7 @@ impl Args {
         count: usize,
         context: usize,
     ) -> Result<Vec<Stream>, CliError> {
-        let (vocab, blocks) = (driver.model.config().vocab_size, self.blocks());
+        let (vocab, blocks) = (driver.model.vocab_size(), self.blocks());
         let tokens = arbitrary_tokens(1, context.max(1), vocab);
         let mut first = Stream::new(tokens, 0, blocks);
         let next = greedy(driver.finish(&mut first, ROWS)?).unwrap_or(0);
@@ -279,7 +298,7 @@ impl Args {
         Ok(operations::lines(&profile, demands, &steps, peaks))
     }
 
-    /// Throughput by streams for each context, and by contexts where there are several.
+    /// Throughput by whichever there are more of, streams or contexts.
     fn picture(&self, measured: &[Measured]) -> String {
         let decoded = |wanted: &dyn Fn(usize, usize) -> Option<f64>| -> Vec<(f64, f64)> {
             let point = |m: &Measured| match m.case {
@@ -300,28 +319,25 @@ impl Args {
         });
         let by_context = self.streams.iter().map(|&of| Series {
             name: format!("{of} at once"),
-            points: decoded(&|streams, context| (streams == of).then_some(context as f64)),
+            points: decoded(&|streams, context| (streams == of).then_some(context.max(1) as f64)),
         });
-        let mut charts = Vec::new();
-        if self.streams.len() > 1 {
-            charts.push(chart("Decode by streams", "streams", by_streams.collect()));
-        }
-        if self.contexts.len() > 1 {
-            charts.push(chart(
+        let drawn = match self.streams.len() >= self.contexts.len() {
+            true => chart("Decode by streams", "streams", by_streams.collect()),
+            false => chart(
                 "Decode by context",
                 "tokens of context",
                 by_context.collect(),
-            ));
-        }
-        svg::document(&charts)
+            ),
+        };
+        svg::document(&[drawn])
     }
 
-    fn report(&self, isa: Isa, loading: Duration, measured: &[Measured]) {
+    fn report(&self, device: &str, loading: Duration, measured: &[Measured]) {
         if self.json {
             let report = json!({
                 "version": env!("CARGO_PKG_VERSION"),
                 "model": self.model(),
-                "isa": isa.name(),
+                "device": device,
                 "threads": self.threads,
                 "kv_cache_dtype": self.kv_cache_dtype.name(),
                 "load_seconds": loading.as_secs_f64(),
@@ -331,7 +347,7 @@ impl Args {
             return;
         }
         say!(
-            "{} on {} threads, {isa}, {} KV; loaded in {:.2} s",
+            "{} on {device}, {} threads, {} KV; loaded in {:.2} s",
             self.model(),
             self.threads,
             self.kv_cache_dtype,

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::CliError;
-use crate::config::EngineArgs;
+use crate::config::{DeviceArgs, EngineArgs};
 use crate::gguf::Gguf;
 use crate::hub;
 use crate::model::KvDtype;
@@ -49,6 +49,8 @@ struct Limits {
     /// How keys and values are stored: `f16` or `f32`
     #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE")]
     kv_cache_dtype: Option<KvDtype>,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 impl Limits {
@@ -65,6 +67,7 @@ impl Limits {
             num_blocks: self.num_blocks.or(given.num_blocks),
             threads: self.threads.or(given.threads),
             kv_cache_dtype: self.kv_cache_dtype.unwrap_or(given.kv_cache_dtype),
+            device: self.device,
             ..given
         }
     }

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use serde::{Serialize, Serializer};
 
+use crate::backend::{DeviceChoice, Isa, cuda};
 use crate::chat::{ChatError, ChatTemplate};
 use crate::config::EngineArgs;
 use crate::gguf::Gguf;
-use crate::model::{Footprint, ModelConfig, ModelError};
+use crate::model::{DeviceFootprint, Footprint, ModelConfig, ModelError};
 use crate::start;
 use crate::tokenizer::{Tokenizer, TokenizerError};
 
@@ -34,6 +35,8 @@ pub(super) struct Report {
     memory: Part<MemoryPart>,
     /// Why `serve` and `run` would refuse it with these limits.
     refusal: Option<String>,
+    /// Where `serve` would compute.
+    device: Part<String>,
 }
 
 /// A part of the report, or why there is none.
@@ -138,12 +141,38 @@ impl Report {
             refusal: start::check(file, args)
                 .err()
                 .map(|error| error.to_string()),
+            device: device_part(file, args).into(),
         }
     }
 
     /// Why the file cannot be served with these limits, if it cannot.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
+    }
+}
+
+/// The device, where its driver answers and the model is supported there; opens none.
+fn device_part(file: &Gguf, args: &EngineArgs) -> Result<String, ModelError> {
+    let limits = start::settle(args, &ModelConfig::from_gguf(file)?);
+    let supported = DeviceFootprint::of(file, &start::model_options(args, &limits));
+    let ordinal = match args.device.device {
+        DeviceChoice::Cpu => return Ok(format!("cpu ({})", Isa::best())),
+        DeviceChoice::Auto => 0,
+        DeviceChoice::Cuda(ordinal) => ordinal,
+    };
+    let found = supported.and_then(|_| {
+        let driver = cuda::devices().map_err(|error| ModelError::Device(error.to_string()))?;
+        let device = driver
+            .devices
+            .get(ordinal as usize)
+            .map(ToString::to_string);
+        device.ok_or_else(|| ModelError::Device(format!("there is no device cuda:{ordinal}")))
+    });
+    match found {
+        Err(error) if args.device.device == DeviceChoice::Auto => {
+            Ok(format!("cpu ({}): {error}", Isa::best()))
+        }
+        found => found,
     }
 }
 

@@ -7,6 +7,7 @@ use super::super::transformer::frequencies;
 use super::super::weights::{Layer, Weights};
 use super::super::{ModelConfig, ModelError, ModelOptions};
 use super::failed;
+use super::step::MAX_PADDING;
 use crate::backend::cpu::pack::PackedMatrix;
 use crate::backend::device::Device;
 use crate::gguf::GgmlType;
@@ -34,7 +35,7 @@ impl<B> Matrix<B> {
     }
 }
 
-const fn format(ggml_type: GgmlType) -> Format {
+pub(super) const fn format(ggml_type: GgmlType) -> Format {
     match ggml_type {
         GgmlType::F32 => Format::F32,
         GgmlType::F16 => Format::F16,
@@ -83,7 +84,8 @@ impl<B> DeviceLayer<B> {
         options: &ModelOptions,
         device: &mut D,
     ) -> Result<Self, ModelError> {
-        let pool = block_bytes(config, options).checked_mul(options.num_blocks as usize);
+        let blocks = options.num_blocks as usize + MAX_PADDING as usize;
+        let pool = block_bytes(config, options).checked_mul(blocks);
         let pool = pool.ok_or(ModelError::BadOption {
             option: "num_blocks",
             found: options.num_blocks.into(),

@@ -56,6 +56,10 @@ impl fmt::Display for Report {
             format!("{template}{}", why.unwrap_or_default()),
         )?;
         part(f, "memory", &self.memory)?;
+        match &self.device {
+            Part::Read(device) => line(f, "device", device)?,
+            Part::Unread { error } => line(f, "device", format!("not usable: {error}"))?,
+        }
         match &self.refusal {
             Some(refusal) => line(f, "serving", format!("refused: {refusal}")),
             None => Ok(()),

@@ -1,0 +1,7 @@
+//! The program with `--device`, where the driver is a stand-in over the PTX interpreter, broken, or
+//! absent: never a GPU.
+
+mod faults;
+mod program;
+mod same_bits;
+mod starts;

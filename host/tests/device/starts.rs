@@ -1,0 +1,153 @@
+//! Starts without a driver, with a broken one, and with devices that do not suit.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use crate::program::{Place, stand_in, text};
+
+/// The least of a run.
+fn run(place: &Place, device: &str, environment: &[(&str, &str)]) -> Output {
+    let arguments = [
+        "run",
+        "hat",
+        "--max-tokens",
+        "2",
+        "--num-blocks",
+        "32",
+        "--device",
+        device,
+    ];
+    place.run(&arguments, environment)
+}
+
+/// `auto` computes on the CPU and says why; `cuda` is an error that says why.
+fn falls_back(place: &Place, environment: &[(&str, &str)], why: &str) {
+    let log = [&[("RUST_LOG", "info")], environment].concat();
+    let auto = run(place, "auto", &log);
+    let said = text(&auto);
+    assert!(auto.status.success(), "{said}");
+    assert!(
+        said.contains(&format!("computing on the CPU: {why}")),
+        "{said}"
+    );
+    let cuda = run(place, "cuda", environment);
+    let said = text(&cuda);
+    assert_eq!(cuda.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("lockstep: {why}")), "{said}");
+}
+
+/// A shared library that is no driver: the C library, which this process has mapped.
+fn not_a_driver() -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("a process has a map");
+    let mut paths = maps
+        .lines()
+        .filter_map(|line| line.split_whitespace().last());
+    let found = paths.find(|path| path.contains("/libc.so") || path.contains("/libc-"));
+    found.expect("a test links the C library").into()
+}
+
+/// Whether this machine has a driver of its own, which is found where a test hides none.
+fn has_a_driver() -> bool {
+    lockstep::backend::cuda::devices().is_ok()
+}
+
+#[test]
+fn without_a_driver() {
+    if has_a_driver() {
+        println!("skipped: this machine has a driver");
+        return;
+    }
+    falls_back(
+        &Place::new(None),
+        &[],
+        "no NVIDIA driver (libcuda.so.1) can be loaded",
+    );
+}
+
+#[test]
+fn with_an_empty_file_as_the_driver() {
+    if has_a_driver() {
+        println!("skipped: this machine has a driver");
+        return;
+    }
+    let place = Place::new(None);
+    let empty = place.path("empty");
+    std::fs::write(&empty, "").expect("room for a file");
+    falls_back(
+        &Place::new(Some(&empty)),
+        &[],
+        "no NVIDIA driver (libcuda.so.1) can be loaded",
+    );
+}
+
+#[test]
+fn with_a_library_that_is_no_driver() {
+    let place = Place::new(Some(&not_a_driver()));
+    falls_back(&place, &[], "the NVIDIA driver has no cuCtxGetCurrent");
+}
+
+#[test]
+fn with_a_driver_that_does_not_initialise() {
+    let place = Place::with_stand_in();
+    let known = [("CUDA_STAND_IN_FAIL_INIT", "803")];
+    falls_back(
+        &place,
+        &known,
+        "the NVIDIA driver does not work: cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)",
+    );
+    // A driver's stub library fails like this, and knows no names.
+    let stub = [("CUDA_STAND_IN_FAIL_INIT", "34")];
+    falls_back(
+        &place,
+        &stub,
+        "the NVIDIA driver does not work: cuInit: ? (34)",
+    );
+}
+
+#[test]
+fn with_devices_that_do_not_suit() {
+    let place = Place::with_stand_in();
+    let none = [("CUDA_STAND_IN_DEVICES", "0")];
+    falls_back(&place, &none, "the NVIDIA driver has no device");
+    let old = [("CUDA_STAND_IN_CAPABILITY", "75")];
+    falls_back(
+        &place,
+        &old,
+        "cuda:0: PTX interpreter (not a GPU), compute capability 7.5",
+    );
+    let run = run(&place, "cuda:99", &[]);
+    assert_eq!(run.status.code(), Some(1), "{}", text(&run));
+    assert!(
+        text(&run).contains("there is no device cuda:99: the NVIDIA driver has 1"),
+        "{}",
+        text(&run)
+    );
+}
+
+#[test]
+fn a_choice_that_is_none_is_refused_by_every_command() {
+    let place = Place::with_stand_in();
+    for command in ["serve", "run", "bench", "doctor", "inspect"] {
+        for device in ["cuda:x", "cuda:-1", "gpu", "cuda:99999999999999999999", ""] {
+            let output = place.run(&[command, "--device", device], &[]);
+            assert_eq!(output.status.code(), Some(2), "{command} {device:?}");
+            assert!(
+                text(&output).contains("is no device: auto, cpu, cuda or cuda:N"),
+                "{command}"
+            );
+        }
+    }
+    for share in ["0", "1.1", "-0.5", "nan", "inf", "x"] {
+        let output = place.run(&["run", "hat", "--gpu-memory-utilization", share], &[]);
+        assert_eq!(output.status.code(), Some(2), "{share}");
+    }
+}
+
+#[test]
+fn the_stand_in_is_found_only_by_its_link() {
+    let name = stand_in();
+    let name = name.file_name().and_then(|name| name.to_str());
+    assert!(
+        name.is_some_and(|name| !name.starts_with("libcuda.") && !name.starts_with("libcuda64"))
+    );
+}
