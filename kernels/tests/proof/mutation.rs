@@ -64,6 +64,7 @@ const ADDED_TO_ONE: &str = "exp(-87.33) and 0 are the same when added to 1";
 /// how often a kernel may have it. Most let a matrix kernel copy into shared memory what is not
 /// read. Whoever explains one moves it to [`HARMLESS`]; whoever finds a case for it takes it out.
 const UNEXPLAINED: &[(&str, &str, usize)] = &[
+    ("top_k_keys", "add.s32 R, R, 512;", 1),
     ("_x1", "add.s32 R, R, 2;", 1),
     ("_x1", "add.s32 R, R, 4;", 1),
     ("_x1", "setp.lt.u32 R, R, R;", 2),
