@@ -7,7 +7,7 @@ ARGS ?=
 NPM := $(shell command -v npm)
 NODE := $(CACHE)/node
 
-.PHONY: build serve test verify-fmt verify-clippy verify-test-cuda test-clients soak venv node model clean
+.PHONY: build serve test verify-fmt verify-clippy verify-test-cuda test-clients soak soak-tiny venv node model clean
 
 build:
 	cargo build --release -p lockstep
@@ -41,10 +41,12 @@ $(NODE)/.stamp: tests/clients/package.json
 model: build
 	cargo run --release -q -p lockstep -- pull $(MODEL)
 
-# Clients that build on others (litellm, langchain-openai, instructor, llm) against the real model.
+# Clients that build on others (litellm, langchain-openai, instructor, llm, schemathesis), and the evaluation harness lm-eval,
+# against the real model. lm-eval needs no torch: it asks the server for tokens and logprobs.
 test-clients: model $(CACHE)/venv-clients/.stamp
 	LOCKSTEP_DEFAULT_MAX_TOKENS=64 tests/clients/run.sh $(MODEL) \
 		$(CACHE)/venv-clients/bin/python tests/clients/other_clients.py URL/v1
+	tests/clients/run.sh $(MODEL) $(CACHE)/venv-clients/bin/python tests/clients/lm_eval_check.py URL/v1
 
 $(CACHE)/venv-clients/.stamp: tests/clients/requirements.txt
 	python3 -m venv $(CACHE)/venv-clients
@@ -54,8 +56,14 @@ $(CACHE)/venv-clients/.stamp: tests/clients/requirements.txt
 # A thousand streaming connections for SECONDS_OF_SOAK: no request fails but with a 429, and memory
 # stays flat. The KV pool is small, so that it is all in use before memory is compared.
 SECONDS_OF_SOAK ?= 600
+SOAK = python3 tests/clients/soak.py URL --seconds $(SECONDS_OF_SOAK) --pid PID
 soak: model
-	LOCKSTEP_NUM_BLOCKS=512 tests/clients/run.sh $(MODEL) python3 tests/clients/soak.py URL --seconds $(SECONDS_OF_SOAK) --pid PID
+	LOCKSTEP_NUM_BLOCKS=512 tests/clients/run.sh $(MODEL) $(SOAK)
+
+# The same with a tiny model, so that what is loaded is the server and not the arithmetic.
+soak-tiny: build
+	cargo run --release -q -p lockstep --example tiny_model -- $(CACHE)/tiny.gguf
+	LOCKSTEP_NUM_BLOCKS=512 LOCKSTEP_MAX_WAITING=500 tests/clients/run.sh $(CACHE)/tiny.gguf $(SOAK)
 
 verify-fmt:
 	cargo fmt --all --check

@@ -12,4 +12,5 @@ mod fuzz;
 mod lifecycle;
 mod real;
 mod responses;
+mod tls;
 mod tools;

@@ -8,4 +8,5 @@ mod http;
 mod parity;
 mod scenarios;
 mod simulation;
+mod structured;
 mod tokenizer;

@@ -24,6 +24,7 @@ fn cpu() -> Cpu {
         group: 1,
         kv_heads: 1,
         head_dim: 16,
+        window: 0,
         scale: 1.0,
     };
     Cpu::new(Isa::best(), 1, 1, &shape).expect("one thread")

@@ -16,6 +16,7 @@ pub mod hub;
 pub mod intake;
 pub mod journal;
 pub mod kv;
+pub mod metrics;
 pub mod model;
 pub mod request;
 pub mod sampler;

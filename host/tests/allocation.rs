@@ -1,7 +1,5 @@
 //! A step of steady decode allocates nothing after warm-up: counted, in a test binary of its own.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 
 use lockstep::batch::Batch;
@@ -10,29 +8,10 @@ use lockstep::request::RequestId;
 use lockstep::scheduler::{Advance, Arrival, Inputs, Plan, Scheduler, SchedulerConfig};
 use policy_core::RequestPriority;
 
-struct Counting;
+#[path = "../../policy-core/tests/support/counting.rs"]
+mod counting;
 
-thread_local! {
-    /// How often this thread has asked for memory: the harness's own threads do not count.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every request is handed to the system's allocator as it came; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps `alloc`'s contract, which is this call's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps `dealloc`'s contract, and `alloc` took the block from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use counting::allocations;
 
 const RUNNING: u32 = 256;
 
@@ -104,12 +83,13 @@ fn steady_decode_allocates_nothing() {
     // Blocks of tables are planned side by side: the plan's own memory still grows with them.
     engine.plan.block_tables.reserve(RUNNING as usize * 128);
     engine.batch.block_tables.reserve(RUNNING as usize * 128);
-    let before = ALLOCATIONS.get();
-    for _ in 0..500 {
-        engine.step();
-        assert_eq!(engine.plan.chunks.len(), RUNNING as usize);
-    }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    let allocated = allocations(|| {
+        for _ in 0..500 {
+            engine.step();
+            assert_eq!(engine.plan.chunks.len(), RUNNING as usize);
+        }
+    });
+    assert_eq!(allocated, 0);
 }
 
 #[test]
@@ -120,11 +100,10 @@ fn decode_under_starved_blocks_allocates_only_where_a_sequence_is_seated() {
     }
     let (mut quiet, mut preemptions) = (0, 0);
     for _ in 0..500 {
-        let before = ALLOCATIONS.get();
-        engine.step();
+        let allocated = allocations(|| engine.step());
         preemptions += engine.plan.preemptions.len();
         if engine.plan.admissions.is_empty() && engine.plan.preemptions.is_empty() {
-            assert_eq!(ALLOCATIONS.get() - before, 0, "step {}", engine.plan.step);
+            assert_eq!(allocated, 0, "step {}", engine.plan.step);
             quiet += 1;
         }
     }

@@ -8,32 +8,28 @@ __device__ __forceinline__ float element(const uint8_t* quants, const uint8_t* s
   const uint8_t* step = quants + (size_t)(k / STEP) * F::STEP_BYTES;
   uint32_t group = k % STEP / 4;
   uint32_t at = output * 4 + k % 4;
-  int integer;
-  if constexpr (F::LOW == 8) {
-    integer = step[group * 64 + at];
-  } else {
-    integer = step[group % 4 * 64 + at] >> (group / 4 * 4) & 15;
-  }
-  if constexpr (F::HIGH > 0) {
-    constexpr unsigned VECTORS = F::HIGH == 2 ? 2 : 1;
-    unsigned high = step[(4 + group % VECTORS) * 64 + at] >> (group / VECTORS * VECTORS);
-    integer |= (high & ((1u << F::HIGH) - 1)) << 4;
-  }
-  float value = __int2float_rn(integer - F::EXCESS);
+  Places<F> places(group % 4);
+  uint32_t low = step[(F::LOW == 8 ? group : places.low) * VECTOR + at];
+  uint32_t high = F::HIGH > 0 ? step[places.high * VECTOR + at] : 0;
+  uint32_t first, second;
+  group_pair<F>({low, low, high}, places, first, second);
+  int integer = (int)(int8_t)(group < 4 ? first : second) - EXCESS<F>;
+  float value = __int2float_rn(integer);
   const uint8_t* scale = scales + (size_t)(k / F::BLOCK) * F::SCALE_BYTES;
-  float d = half_at(scale + output * 2);
+  float d = block_scale<F>(scale, output);
   if constexpr (F::SUB == 0) {
     value = __fmul_rn(d, value);
   } else {
-    int sub = sub_scale<F>(scale, k % F::BLOCK / F::SUB, output);
-    value = __fmul_rn(__fmul_rn(d, __int2float_rn(sub)), value);
+    uint32_t sub = k % F::BLOCK / F::SUB;
+    int factor = sub_scale<F>(sub_scales<F>(scale, sub)[output], 0);
+    value = __fmul_rn(__fmul_rn(d, __int2float_rn(factor)), value);
   }
   if constexpr (F::MINIMUM == Minimum::Added) {
     value = __fadd_rn(value, half_at(scale + 32 + output * 2));
   }
   if constexpr (F::MINIMUM == Minimum::Scaled) {
-    int sub = sub_minimum<F>(scale, k % F::BLOCK / F::SUB, output);
-    float minimum = __fmul_rn(half_at(scale + 32 + output * 2), __int2float_rn(sub));
+    int factor = sub_minimum<F>(sub_minimums<F>(scale, k % F::BLOCK / F::SUB)[output], 0);
+    float minimum = __fmul_rn(half_at(scale + 32 + output * 2), __int2float_rn(factor));
     value = __fsub_rn(value, minimum);
   }
   return value;
@@ -75,9 +71,14 @@ EMBED(q4_1, embed, Q4_1)
 EMBED(q5_0, embed, Q5_0)
 EMBED(q5_1, embed, Q5_1)
 EMBED(q8_0, embed, Q8_0)
+EMBED(iq4_nl, embed, IQ4_NL)
+EMBED(mxfp4, embed, MXFP4)
+EMBED(q2_k, embed, Q2_K)
+EMBED(q3_k, embed, Q3_K)
 EMBED(q4_k, embed, Q4_K)
 EMBED(q5_k, embed, Q5_K)
 EMBED(q6_k, embed, Q6_K)
+EMBED(iq4_xs, embed, IQ4_XS)
 EMBED(f32, embed_dense, float)
 EMBED(f16, embed_dense, __half)
 EMBED(bf16, embed_dense, BFloat16)

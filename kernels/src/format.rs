@@ -16,14 +16,19 @@ pub enum Format {
     Q5_0,
     Q5_1,
     Q8_0,
+    IQ4_NL,
+    MXFP4,
+    Q2_K,
+    Q3_K,
     Q4_K,
     Q5_K,
     Q6_K,
+    IQ4_XS,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 16] = [
         Self::F32,
         Self::F16,
         Self::BF16,
@@ -32,9 +37,14 @@ impl Format {
         Self::Q5_0,
         Self::Q5_1,
         Self::Q8_0,
+        Self::IQ4_NL,
+        Self::MXFP4,
+        Self::Q2_K,
+        Self::Q3_K,
         Self::Q4_K,
         Self::Q5_K,
         Self::Q6_K,
+        Self::IQ4_XS,
     ];
 
     /// The part of the entries' names that stands for it.
@@ -48,9 +58,14 @@ impl Format {
             Self::Q5_0 => "q5_0",
             Self::Q5_1 => "q5_1",
             Self::Q8_0 => "q8_0",
+            Self::IQ4_NL => "iq4_nl",
+            Self::MXFP4 => "mxfp4",
+            Self::Q2_K => "q2_k",
+            Self::Q3_K => "q3_k",
             Self::Q4_K => "q4_k",
             Self::Q5_K => "q5_k",
             Self::Q6_K => "q6_k",
+            Self::IQ4_XS => "iq4_xs",
         }
     }
 
@@ -60,7 +75,24 @@ impl Format {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => 1,
             Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => 32,
-            Self::Q4_K | Self::Q5_K | Self::Q6_K => 256,
+            Self::IQ4_NL | Self::MXFP4 => 32,
+            Self::Q2_K | Self::Q3_K | Self::Q4_K | Self::Q5_K | Self::Q6_K | Self::IQ4_XS => 256,
+        }
+    }
+
+    /// Whether activations that meet it are quantised.
+    pub const fn is_quantised(self) -> bool {
+        self.block_len() > 1
+    }
+
+    /// The rows that the linear kernel for a step of `rows` rows takes at once: what follows the
+    /// `x` in its entry's name. The choice changes no bit.
+    pub const fn rows_at_once(self, rows: u32) -> u32 {
+        match rows {
+            0 | 1 => 1,
+            2..=8 => 8,
+            _ if self.is_quantised() => 64,
+            _ => 8,
         }
     }
 
@@ -69,14 +101,18 @@ impl Format {
         match self {
             Self::F32 => (32, 0),
             Self::F16 | Self::BF16 => (16, 0),
-            Self::Q4_0 => (4, 32),
+            Self::Q4_0 | Self::IQ4_NL => (4, 32),
+            Self::MXFP4 => (4, 16),
             Self::Q4_1 => (4, 64),
             Self::Q5_0 => (5, 32),
             Self::Q5_1 => (5, 64),
             Self::Q8_0 => (8, 32),
+            Self::Q2_K => (2, 320),
+            Self::Q3_K => (3, 288),
             Self::Q4_K => (4, 320),
             Self::Q5_K => (5, 320),
             Self::Q6_K => (6, 288),
+            Self::IQ4_XS => (4, 160),
         }
     }
 

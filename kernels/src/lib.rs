@@ -20,15 +20,23 @@ pub enum Module {
     Rows,
     /// Rows of a packed matrix as f32.
     Embed,
-    /// Linear layers over packed matrices.
+    /// Linear layers over packed matrices, for few rows.
     Linear,
+    /// The same for many rows.
+    Matrix,
     /// The KV cache and paged attention.
     Attention,
 }
 
 impl Module {
     /// Every module.
-    pub const ALL: [Self; 4] = [Self::Rows, Self::Embed, Self::Linear, Self::Attention];
+    pub const ALL: [Self; 5] = [
+        Self::Rows,
+        Self::Embed,
+        Self::Linear,
+        Self::Matrix,
+        Self::Attention,
+    ];
 
     /// The text that a driver compiles.
     pub const fn ptx(self) -> &'static str {
@@ -36,6 +44,7 @@ impl Module {
             Self::Rows => include_str!("../ptx/rows.ptx"),
             Self::Embed => include_str!("../ptx/embed.ptx"),
             Self::Linear => include_str!("../ptx/linear.ptx"),
+            Self::Matrix => include_str!("../ptx/matrix.ptx"),
             Self::Attention => include_str!("../ptx/attention.ptx"),
         }
     }
@@ -46,6 +55,7 @@ impl Module {
             Self::Rows => "rows",
             Self::Embed => "embed",
             Self::Linear => "linear",
+            Self::Matrix => "matrix",
             Self::Attention => "attention",
         }
     }

@@ -6,6 +6,8 @@ const TILE: u32 = 16;
 const SEGMENT: u32 = 512;
 /// Segments that a block of a linear kernel sums at a time.
 const SEGMENTS_AT_ONCE: u32 = 8;
+/// Threads of half a warp.
+const HALF_WARP: u32 = 16;
 /// Threads of a warp.
 const WARP: u32 = 32;
 /// Positions of a split of attention.
@@ -48,6 +50,13 @@ pub enum Grid {
     Elements(u32),
     /// Tiles of [`Shape::outputs`], by groups of so many [`Shape::rows`].
     Tiles(u32),
+    /// The same, so many tiles at a time.
+    TileGroups {
+        /// Tiles of a block.
+        tiles: u32,
+        /// Rows of a block.
+        rows: u32,
+    },
     /// Splits of [`Shape::positions`], by [`Shape::heads`], by [`Shape::rows`].
     Splits,
     /// [`Shape::heads`] by [`Shape::rows`].
@@ -59,8 +68,10 @@ pub enum Grid {
 pub enum Block {
     /// So many.
     Threads(u32),
-    /// Sixteen for each segment of [`Shape::inputs`], at most 128, whole warps.
-    Segments,
+    /// Half a warp for each segment of [`Shape::inputs`], eight at most; whole warps.
+    SegmentHalves,
+    /// A warp for each segment of [`Shape::inputs`], eight at most.
+    SegmentWarps,
 }
 
 /// How much dynamic shared memory.
@@ -89,6 +100,10 @@ impl Grid {
             Self::Rows => [shape.rows, 1, 1],
             Self::Elements(each) => [shape.elements.div_ceil(each), 1, 1],
             Self::Tiles(rows) => [shape.outputs.div_ceil(TILE), shape.rows.div_ceil(rows), 1],
+            Self::TileGroups { tiles, rows } => {
+                let groups = shape.outputs.div_ceil(TILE * tiles);
+                [groups, shape.rows.div_ceil(rows), 1]
+            }
             Self::Splits => [shape.splits(), shape.heads, shape.rows],
             Self::Heads => [shape.heads, shape.rows, 1],
         }
@@ -99,9 +114,11 @@ impl Block {
     pub(crate) fn size(self, shape: &Shape) -> u32 {
         match self {
             Self::Threads(threads) => threads,
-            Self::Segments => {
-                (shape.segments().clamp(1, SEGMENTS_AT_ONCE) * TILE).next_multiple_of(WARP)
+            Self::SegmentHalves => {
+                let segments = shape.segments().clamp(1, SEGMENTS_AT_ONCE);
+                (segments * HALF_WARP).next_multiple_of(WARP)
             }
+            Self::SegmentWarps => shape.segments().clamp(1, SEGMENTS_AT_ONCE) * WARP,
         }
     }
 }

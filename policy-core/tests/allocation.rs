@@ -1,7 +1,5 @@
 //! No selector allocates: counted, in a test binary of its own.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::fmt::Write;
 
 use policy_core::heapless::String;
@@ -11,35 +9,10 @@ use policy_core::{
     select_victims, select_worker,
 };
 
-struct Counting;
+#[path = "support/counting.rs"]
+mod counting;
 
-thread_local! {
-    /// How often this thread has asked for memory: the harness's own threads do not count.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every request is handed to the system's allocator as it came; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller keeps `alloc`'s contract, which is this call's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps `dealloc`'s contract, and `alloc` took the block from `System`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn allocations(work: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
-    work();
-    ALLOCATIONS.get() - before
-}
+use counting::allocations;
 
 fn candidate(number: u64) -> Candidate {
     Candidate {

@@ -34,6 +34,7 @@ pub(crate) fn unary(operation: Unary, kind: Type, a: u64) -> u64 {
     let a = a & kind.mask();
     match operation {
         Unary::Not => !a,
+        Unary::Negate if kind.class == Class::HalfPair => a ^ 0x8000_8000,
         Unary::Negate if float => a ^ 0x8000_0000,
         Unary::Negate => a.wrapping_neg(),
         Unary::Absolute if float => a & 0x7fff_ffff,
@@ -42,6 +43,7 @@ pub(crate) fn unary(operation: Unary, kind: Type, a: u64) -> u64 {
         Unary::PopulationCount => u64::from(a.count_ones()),
         Unary::LeadingZeros => u64::from(a.leading_zeros() - (64 - kind.bits)),
         Unary::ReverseBits => a.reverse_bits() >> (64 - kind.bits),
+        Unary::ToBrainFloat => u64::from(float::to_brain_float(f32_of(a))),
     }
 }
 
@@ -50,6 +52,11 @@ pub(crate) fn unary(operation: Unary, kind: Type, a: u64) -> u64 {
 /// # Errors
 /// An integer division by zero.
 pub(crate) fn binary(operation: Binary, kind: Type, a: u64, b: u64) -> Result<u64, FaultKind> {
+    if kind.class == Class::HalfPair {
+        return Ok(half_pair([a, b, 0], |[a, b, _]| {
+            half_binary(operation, a, b)
+        }));
+    }
     if kind.class == Class::Float {
         return Ok(float_binary(operation, f32_of(a), f32_of(b)));
     }
@@ -80,6 +87,24 @@ fn shift(value: u64, by: u64, bits: u32, shifted: impl Fn(u64, u32) -> u64) -> u
     if by >= bits { 0 } else { shifted(value, by) }
 }
 
+/// What `each` gives for the lower and for the upper half of each word.
+fn half_pair(words: [u64; 3], each: impl Fn([u16; 3]) -> u16) -> u64 {
+    let low = each(words.map(|word| word as u16));
+    let high = each(words.map(|word| (word >> 16) as u16));
+    u64::from(high) << 16 | u64::from(low)
+}
+
+fn half_binary(operation: Binary, a: u16, b: u16) -> u16 {
+    let (x, y) = (float::from_half(a), float::from_half(b));
+    // An f32 holds a sum of halves well enough, and a product exactly, to be rounded again.
+    float::to_half(match operation {
+        Binary::Add => x + y,
+        Binary::Sub => x - y,
+        // The decoder lets no other operation have a pair's type.
+        _ => x * y,
+    })
+}
+
 fn float_binary(operation: Binary, a: f32, b: f32) -> u64 {
     bits_of(match operation {
         Binary::Add => a + b,
@@ -97,6 +122,9 @@ pub(crate) fn ternary(operation: Ternary, kind: Type, a: u64, b: u64, c: u64) ->
     match operation {
         Ternary::MadLow => a.wrapping_mul(b).wrapping_add(c),
         Ternary::MadWide => (wide(a, kind).wrapping_mul(wide(b, kind)) as u64).wrapping_add(c),
+        Ternary::FusedMultiplyAdd if kind.class == Class::HalfPair => {
+            half_pair([a, b, c], |[a, b, c]| float::half_fma(a, b, c))
+        }
         Ternary::FusedMultiplyAdd => bits_of(f32_of(a).mul_add(f32_of(b), f32_of(c))),
         Ternary::ExtractBits => extract(kind, a, b, c),
         Ternary::Permute => permute(a as u32, b as u32, c as u32),

@@ -4,7 +4,8 @@ use crate::arithmetic::sign_extend;
 use crate::block::{Context, LANES};
 use crate::execute::lanes;
 use crate::fault::FaultKind;
-use crate::instruction::{Operand, Operation, Register, Shuffle, Vote};
+use crate::float;
+use crate::instruction::{Address, Elements, Operand, Operation, Register, Shuffle, Vote};
 use crate::warp::{LaneFault, Lanes, Warp};
 
 /// The lanes that have to be at `operation`, where it is one that lanes do together.
@@ -21,7 +22,9 @@ pub(crate) fn expected(
         Operation::WarpBarrier { mask }
         | Operation::Shuffle { mask, .. }
         | Operation::Vote { mask, .. } => *mask,
-        Operation::MatrixMultiply { .. } => Operand::Immediate(u64::from(u32::MAX)),
+        Operation::MatrixMultiply { .. } | Operation::LoadMatrix { .. } => {
+            Operand::Immediate(u64::from(u32::MAX))
+        }
         _ => return Ok(None),
     };
     let masks = warp.value(mask, active, context)?;
@@ -46,7 +49,7 @@ pub(crate) fn execute(
     warp: &mut Warp,
     operation: &Operation,
     active: u32,
-    context: &Context<'_>,
+    context: &mut Context<'_>,
 ) -> Result<(), LaneFault> {
     match operation {
         Operation::WarpBarrier { .. } => {
@@ -76,9 +79,21 @@ pub(crate) fn execute(
             warp.write(*to, active, &[result; LANES], context.kernel);
             Ok(())
         }
-        Operation::MatrixMultiply { to, a, b, c } => {
-            matrix_multiply(warp, to, [a, b, c], active, context)
+        Operation::MatrixMultiply {
+            elements,
+            to,
+            a,
+            b,
+            c,
+        } => {
+            let fragments = [a, b, c].map(|operands| operands.as_slice());
+            matrix_multiply(warp, *elements, to, fragments, active, context)
         }
+        Operation::LoadMatrix {
+            to,
+            address,
+            transposed,
+        } => load_matrices(warp, to, *address, *transposed, context),
         _ => Ok(()),
     }
 }
@@ -125,13 +140,52 @@ fn exchange(
     Ok(())
 }
 
-/// Rows of the first matrix, columns of the second, length of the sums.
-const SHAPE: (usize, usize, usize) = (16, 8, 32);
+/// Rows of the first matrix, and columns of the second.
+const ROWS: usize = 16;
+const COLUMNS: usize = 8;
 
-/// The product of 16x32 and 32x8 signed bytes, added to 16x8 integers, in the fragment layout of
-/// `mma.m16n8k32` (PTX ISA, matrix fragments for 8-bit types).
+/// The place of a 16x8 result in a lane's registers (PTX ISA, matrix fragments, C and D).
+const fn place(lane: usize, index: usize) -> (usize, usize) {
+    let row = lane / 4 + if index >= 2 { 8 } else { 0 };
+    (row, lane % 4 * 2 + index % 2)
+}
+
+/// The rows of the first matrix and the columns of the second, of which a register holds `packed`
+/// elements each: in the layout that all shapes of 32-byte rows have (PTX ISA, matrix fragments for
+/// `mma.m16n8k16` of 16-bit types and for `mma.m16n8k32`).
+fn unpack<T: Copy + Default>(
+    (a, b): (&[Lanes], &[Lanes]),
+    packed: usize,
+    element: impl Fn(u64) -> T,
+) -> (Vec<Vec<T>>, Vec<Vec<T>>) {
+    let half = packed * 4;
+    let mut left = vec![vec![T::default(); half * 2]; ROWS];
+    let mut right = vec![vec![T::default(); half * 2]; COLUMNS];
+    let bits = 32 / packed;
+    for lane in 0..LANES {
+        let (group, place) = (lane / 4, lane % 4 * packed);
+        for index in 0..packed {
+            let at = |register: &Lanes| element(register[lane] >> (bits * index));
+            for (register, words) in a.iter().enumerate() {
+                let (row, k) = (group + register % 2 * 8, place + register / 2 * half);
+                left[row][k + index] = at(words);
+            }
+            for (register, words) in b.iter().enumerate() {
+                right[group][place + register * half + index] = at(words);
+            }
+        }
+    }
+    (left, right)
+}
+
+/// A product and what is added to it.
+///
+/// Of integers the sum is exact. Of floats each result is one chain of fused multiply-adds in f32
+/// over ascending k, from what is added: a device's own order, and how it rounds inside, are not
+/// specified, but an order is needed so that kernels that differ in theirs are seen to differ.
 fn matrix_multiply(
     warp: &mut Warp,
+    elements: Elements,
     to: &[Register],
     [a, b, c]: [&[Operand]; 3],
     active: u32,
@@ -144,31 +198,80 @@ fn matrix_multiply(
             .collect()
     };
     let (a, b, c) = (fragment(a)?, fragment(b)?, fragment(c)?);
-    let byte = |word: u64, index: usize| sign_extend(word >> (8 * (index % 4)), 8) as i32;
-    let (rows, columns, length) = SHAPE;
-    let mut left = vec![[0_i32; 32]; rows];
-    let mut right = vec![[0_i32; 32]; columns];
-    for lane in 0..LANES {
-        let (group, place) = (lane / 4, lane % 4);
-        for index in 0..16 {
-            let row = group + if index / 4 % 2 == 1 { 8 } else { 0 };
-            let k = place * 4 + index % 4 + if index >= 8 { 16 } else { 0 };
-            left[row][k] = byte(a[index / 4][lane], index);
+    let chain = |left: &[f32], right: &[f32], c: u64| {
+        let pairs = left.iter().zip(right);
+        let sum = pairs.fold(f32::from_bits(c as u32), |sum, (a, b)| a.mul_add(*b, sum));
+        u64::from(float::canonical(sum).to_bits())
+    };
+    let result: Vec<Lanes> = match elements {
+        Elements::Bytes => {
+            let (left, right) = unpack((&a, &b), 4, |word| sign_extend(word, 8) as i32);
+            each_result(&c, |row, column, c| {
+                let products = left[row].iter().zip(&right[column]).map(|(a, b)| a * b);
+                let sum = products.fold(c as u32 as i32, i32::wrapping_add);
+                u64::from(sum as u32)
+            })
         }
-        for index in 0..8 {
-            let k = place * 4 + index % 4 + if index >= 4 { 16 } else { 0 };
-            right[group][k] = byte(b[index / 4][lane], index);
+        Elements::Halves => {
+            let (left, right) = unpack((&a, &b), 2, |word| float::from_half(word as u16));
+            each_result(&c, |row, column, c| chain(&left[row], &right[column], c))
+        }
+        Elements::BrainFloats => {
+            let (left, right) = unpack((&a, &b), 2, |word| float::from_brain_float(word as u16));
+            each_result(&c, |row, column, c| chain(&left[row], &right[column], c))
+        }
+    };
+    for (to, out) in to.iter().zip(&result) {
+        warp.write(*to, active, out, context.kernel);
+    }
+    Ok(())
+}
+
+fn each_result(c: &[Lanes], of: impl Fn(usize, usize, u64) -> u64) -> Vec<Lanes> {
+    let register = |(index, c): (usize, &Lanes)| {
+        std::array::from_fn(|lane| {
+            let (row, column) = place(lane, index);
+            of(row, column, c[lane])
+        })
+    };
+    c.iter().enumerate().map(register).collect()
+}
+
+/// Loads one 8x8 matrix for each register: lane `8 m + r` says where row `r` of matrix `m` lies,
+/// and lane `l` gets elements `2 (l % 4)` and one more of row `l / 4`, or of that column where
+/// they are transposed (PTX ISA, `ldmatrix`).
+fn load_matrices(
+    warp: &mut Warp,
+    to: &[Register],
+    address: Address,
+    transposed: bool,
+    context: &mut Context<'_>,
+) -> Result<(), LaneFault> {
+    let base = warp.value(address.base, u32::MAX, context)?;
+    let mut matrices = vec![[[0_u16; 8]; 8]; to.len()];
+    for lane in 0..8 * to.len() {
+        let now = warp.access(lane, context);
+        let address = base[lane].wrapping_add_signed(address.offset);
+        let row = context.shared.read(address, 16, &now);
+        let row = row.map_err(|kind| (lane, kind))?;
+        for (element, bytes) in matrices[lane / 8][lane % 8].iter_mut().zip(row.chunks(2)) {
+            *element = u16::from_le_bytes([bytes[0], bytes[1]]);
         }
     }
-    for (index, to) in to.iter().enumerate() {
+    for (to, matrix) in to.iter().zip(&matrices) {
+        let element = |row: usize, column: usize| {
+            let (row, column) = if transposed {
+                (column, row)
+            } else {
+                (row, column)
+            };
+            u64::from(matrix[row][column])
+        };
         let out = std::array::from_fn(|lane| {
-            let row = lane / 4 + if index >= 2 { 8 } else { 0 };
-            let column = lane % 4 * 2 + index % 2;
-            let sum = (0..length).map(|k| left[row][k] * right[column][k]);
-            let sum = sum.fold(c[index][lane] as u32 as i32, i32::wrapping_add);
-            u64::from(sum as u32)
+            let (row, column) = (lane / 4, lane % 4 * 2);
+            element(row, column) | element(row, column + 1) << 16
         });
-        warp.write(*to, active, &out, context.kernel);
+        warp.write(*to, u32::MAX, &out, context.kernel);
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! Statements into instructions. What a shipped kernel may not contain is refused here.
 
+mod collective;
+
 use crate::fault::ParseError;
 use crate::instruction::{
-    Binary, Class, Comparison, Instruction, Operation, Rounding, Shuffle, Space, Ternary, Type,
-    Unary, Vote,
+    Binary, Class, Comparison, Instruction, Operation, Rounding, Space, Ternary, Type, Unary,
 };
 pub(crate) use crate::operand::Names;
 use crate::operand::{address, register, source, target, vector};
@@ -91,7 +92,11 @@ impl Statement<'_> {
         }
         let kind = self.kind(if rounds { &["rn"] } else { &[] })?;
         if kind.bits != 32 {
-            return Err(self.refuse("only f32 arithmetic is supported"));
+            return Err(self.refuse("only f32 and f16x2 arithmetic is supported"));
+        }
+        let of_pairs = ["add", "sub", "mul", "fma", "neg"];
+        if kind.class == Class::HalfPair && !of_pairs.contains(&self.head) {
+            return Err(self.refuse("is not supported for pairs"));
         }
         if rounds && !self.has("rn") {
             return Err(self.refuse("without .rn the assembler may contract or approximate it"));
@@ -134,6 +139,7 @@ impl Statement<'_> {
             "vote" => self.vote(cursor, names),
             "cp" => self.copy(cursor, names),
             "mma" => self.matrix_multiply(cursor, names),
+            "ldmatrix" => self.load_matrix(cursor, names),
             "ret" | "exit" => Ok(Operation::Return),
             _ => Err(self.refuse("is not supported")),
         }
@@ -391,6 +397,9 @@ impl Statement<'_> {
     }
 
     fn convert(&self, cursor: &mut Cursor<'_>, names: &mut Names) -> Result<Operation, ParseError> {
+        if self.modifiers == ["rn", "bf16", "f32"] {
+            return self.to_brain_float(cursor, names);
+        }
         let (rounding, kinds) = match self.modifiers {
             ["rn", kinds @ ..] => (Rounding::Nearest, kinds),
             ["rni", kinds @ ..] => (Rounding::NearestInteger, kinds),
@@ -431,114 +440,21 @@ impl Statement<'_> {
         })
     }
 
-    fn barrier(&self, cursor: &mut Cursor<'_>, names: &mut Names) -> Result<Operation, ParseError> {
-        match self.modifiers {
-            ["warp", "sync"] => Ok(Operation::WarpBarrier {
-                mask: source(cursor, names)?,
-            }),
-            ["sync"] | ["sync", "aligned"] if cursor.peek() == "0" => {
-                cursor.next();
-                Ok(Operation::Barrier)
-            }
-            _ => Err(self.refuse("only barrier 0 of the whole block is supported")),
-        }
-    }
-
-    fn shuffle(&self, cursor: &mut Cursor<'_>, names: &mut Names) -> Result<Operation, ParseError> {
-        let shuffle = match self.modifiers {
-            ["sync", "up", "b32"] => Shuffle::Up,
-            ["sync", "down", "b32"] => Shuffle::Down,
-            ["sync", "bfly", "b32"] => Shuffle::Butterfly,
-            ["sync", "idx", "b32"] => Shuffle::Index,
-            _ => return Err(self.refuse("is not supported")),
-        };
-        let to = register(cursor, names)?;
-        let valid = if cursor.take("|") {
-            target(cursor, names)?
-        } else {
-            None
-        };
-        let mut sources = Vec::new();
-        while cursor.take(",") {
-            sources.push(source(cursor, names)?);
-        }
-        let [a, b, c, mask] = sources[..] else {
-            return Err(self.refuse("takes four operands"));
-        };
-        Ok(Operation::Shuffle {
-            shuffle,
-            to,
-            valid,
-            a,
-            b,
-            c,
-            mask,
-        })
-    }
-
-    fn vote(&self, cursor: &mut Cursor<'_>, names: &mut Names) -> Result<Operation, ParseError> {
-        let vote = match self.modifiers {
-            ["sync", "all", "pred"] => Vote::All,
-            ["sync", "any", "pred"] => Vote::Any,
-            ["sync", "ballot", "b32"] => Vote::Ballot,
-            _ => return Err(self.refuse("is not supported")),
-        };
-        let to = register(cursor, names)?;
-        cursor.expect(",")?;
-        let a = source(cursor, names)?;
-        cursor.expect(",")?;
-        Ok(Operation::Vote {
-            vote,
-            to,
-            a,
-            mask: source(cursor, names)?,
-        })
-    }
-
-    fn copy(&self, cursor: &mut Cursor<'_>, names: &mut Names) -> Result<Operation, ParseError> {
-        match self.modifiers {
-            ["async", "ca" | "cg", "shared", "global"] => {
-                let to = address(cursor, names)?;
-                cursor.expect(",")?;
-                let from = address(cursor, names)?;
-                cursor.expect(",")?;
-                let bytes = cursor.number()?;
-                let cg = self.has("cg");
-                if !(bytes == 16 || !cg && (bytes == 4 || bytes == 8)) {
-                    return Err(self.refuse("copies 4, 8 or 16 bytes (.cg: 16)"));
-                }
-                Ok(Operation::CopyAsync { to, from, bytes })
-            }
-            ["async", "commit_group"] => Ok(Operation::CopyCommit),
-            ["async", "wait_all"] => Ok(Operation::CopyWait { newest: None }),
-            ["async", "wait_group"] => Ok(Operation::CopyWait {
-                newest: Some(cursor.number()? as u32),
-            }),
-            _ => Err(self.refuse("is not supported")),
-        }
-    }
-
-    fn matrix_multiply(
+    fn to_brain_float(
         &self,
         cursor: &mut Cursor<'_>,
         names: &mut Names,
     ) -> Result<Operation, ParseError> {
-        let shape = [
-            "sync", "aligned", "m16n8k32", "row", "col", "s32", "s8", "s8", "s32",
-        ];
-        if self.modifiers != shape {
-            return Err(self.refuse("only m16n8k32 of signed bytes is supported"));
-        }
-        let to = vector(cursor, |c| register(c, names))?;
+        let to = register(cursor, names)?;
         cursor.expect(",")?;
-        let a = vector(cursor, |c| source(c, names))?;
-        cursor.expect(",")?;
-        let b = vector(cursor, |c| source(c, names))?;
-        cursor.expect(",")?;
-        let c = vector(cursor, |c| source(c, names))?;
-        if (to.len(), a.len(), b.len(), c.len()) != (4, 4, 2, 4) {
-            return Err(self.refuse("has fragments of another size"));
-        }
-        Ok(Operation::MatrixMultiply { to, a, b, c })
+        Ok(Operation::Unary {
+            unary: Unary::ToBrainFloat,
+            kind: Type {
+                class: Class::Float,
+                bits: 32,
+            },
+            to,
+            a: source(cursor, names)?,
+        })
     }
 }

@@ -89,3 +89,46 @@ pub(crate) fn to_half(value: f32) -> u16 {
     let even = magnitude >> 13 & 1;
     sign | ((magnitude - 0x3800_0000 + 0xfff + even) >> 13) as u16
 }
+
+/// The f32 that a bf16 stands for.
+pub(crate) fn from_brain_float(value: u16) -> f32 {
+    f32::from_bits(u32::from(value) << 16)
+}
+
+/// The nearest bf16, ties to even.
+pub(crate) fn to_brain_float(value: f32) -> u16 {
+    if value.is_nan() {
+        return 0x7fff;
+    }
+    let bits = value.to_bits();
+    let even = bits >> 16 & 1;
+    ((bits + 0x7fff + even) >> 16) as u16
+}
+
+/// `a * b + c` of halves, rounded once.
+pub(crate) fn half_fma(a: u16, b: u16, c: u16) -> u16 {
+    let [x, y, z] = [a, b, c].map(from_half);
+    if !(x.is_finite() && y.is_finite() && z.is_finite()) {
+        // With an operand that is not finite, no rounding decides the result.
+        return to_half(x * y + z);
+    }
+    // Every product is a multiple of 2^-48, and every half of 2^-24.
+    let fixed = |value: f32| (value * 16_777_216.0) as i128;
+    let sum = fixed(x) * fixed(y) + (fixed(z) << 24);
+    if sum == 0 {
+        return to_half(x * y + z);
+    }
+    let bits = 128 - sum.unsigned_abs().leading_zeros();
+    // Kept: 24 bits, the last of which is set where anything below it was lost. An f16 has at
+    // most 11 of them, so that rounding them once more is rounding the sum once.
+    let drop = bits.saturating_sub(24);
+    let lost = sum.unsigned_abs() & ((1 << drop) - 1) != 0;
+    let kept = (sum.unsigned_abs() >> drop | u128::from(lost)) as f32;
+    let magnitude = kept * power_of_two(drop as i32 - 48);
+    to_half(if sum < 0 { -magnitude } else { magnitude })
+}
+
+/// Two to a power from -126 to 127.
+fn power_of_two(exponent: i32) -> f32 {
+    f32::from_bits(((exponent + 127) as u32) << 23)
+}

@@ -13,6 +13,8 @@ pub(crate) enum Class {
     Unsigned,
     Signed,
     Float,
+    /// Two halves of one register, each an f16.
+    HalfPair,
     Predicate,
 }
 
@@ -30,6 +32,12 @@ impl Type {
             return Some(Self {
                 class: Class::Predicate,
                 bits: 1,
+            });
+        }
+        if text == "f16x2" {
+            return Some(Self {
+                class: Class::HalfPair,
+                bits: 32,
             });
         }
         let (class, bits) = text.split_at_checked(1)?;
@@ -69,6 +77,7 @@ impl fmt::Display for Type {
             Class::Unsigned => "u",
             Class::Signed => "s",
             Class::Float => "f",
+            Class::HalfPair => return write!(f, "f16x2"),
             Class::Predicate => return write!(f, "pred"),
         };
         write!(f, "{class}{}", self.bits)
@@ -118,6 +127,19 @@ pub(crate) enum Unary {
     PopulationCount,
     LeadingZeros,
     ReverseBits,
+    /// From f32 to the nearest bf16, ties to even.
+    ToBrainFloat,
+}
+
+/// What the elements of a matrix product are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Elements {
+    /// Signed bytes, 32 to a sum, into 32-bit integers.
+    Bytes,
+    /// f16, 16 to a sum, into f32.
+    Halves,
+    /// bf16, 16 to a sum, into f32.
+    BrainFloats,
 }
 
 /// Operations of two sources.
@@ -328,12 +350,19 @@ pub(crate) enum Operation {
     CopyWait {
         newest: Option<u32>,
     },
-    /// 16x8x32 product of signed bytes into 32-bit integers.
+    /// 16x8 product, added to 16x8 sums.
     MatrixMultiply {
+        elements: Elements,
         to: Vec<Register>,
         a: Vec<Operand>,
         b: Vec<Operand>,
         c: Vec<Operand>,
+    },
+    /// 8x8 matrices of 16-bit elements from shared memory, one for each register.
+    LoadMatrix {
+        to: Vec<Register>,
+        address: Address,
+        transposed: bool,
     },
     Return,
 }

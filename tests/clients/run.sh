@@ -6,7 +6,9 @@ model=$1
 shift
 lockstep=${CARGO_TARGET_DIR:-target}/release/lockstep
 log=$(mktemp)
-"$lockstep" serve --model "$model" --port 0 --max-waiting 2000 2> "$log" &
+# A thousand sockets are more than many systems let a process have unasked.
+ulimit -n "$(ulimit -Hn)"
+LOCKSTEP_MAX_WAITING=${LOCKSTEP_MAX_WAITING:-2000} "$lockstep" serve --model "$model" --port 0 2> "$log" &
 server=$!
 trap 'kill -TERM $server 2> /dev/null || true; wait $server || true; rm -f "$log"' EXIT
 for _ in $(seq 300); do

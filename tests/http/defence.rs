@@ -57,6 +57,18 @@ fn wrong_bodies() -> Vec<(&'static str, Value, &'static str, Option<&'static str
         ),
         (
             TEXT,
+            json!({"prompt": ["a", []]}),
+            "empty_prompt",
+            Some("prompt[1]"),
+        ),
+        (
+            TEXT,
+            json!({"prompt": [[97], vec![97; 600]]}),
+            "context_length_exceeded",
+            Some("prompt[1]"),
+        ),
+        (
+            TEXT,
             json!({"prompt": [1, 258]}),
             "unknown_token",
             Some("prompt[1]"),
@@ -187,6 +199,84 @@ async fn bodies_are_bounded_and_typed() {
     let mut connection = Connection::open(server.address).await;
     connection.write(charset.as_bytes()).await.unwrap();
     assert_eq!(connection.answer().await.status(), 200);
+}
+
+#[tokio::test]
+async fn compressed_bodies_and_other_expectations_are_refused() {
+    let server = Setup::saying("x").start().await;
+    let body = "{\"prompt\": \"a\"}";
+    for (header, status) in [
+        ("content-encoding: gzip\r\n", 415),
+        (
+            "content-encoding: identity\r\ncontent-encoding: br\r\n",
+            415,
+        ),
+        ("content-encoding: identity\r\n", 200),
+        ("expect: foo\r\n", 417),
+        ("expect: 100-Continue\r\n", 200),
+    ] {
+        let mut connection = Connection::open(server.address).await;
+        connection.post(TEXT, header, body).await;
+        let mut answer = connection.answer().await;
+        if answer.status() == 100 {
+            answer = connection.answer().await;
+        }
+        assert_eq!(answer.status(), status, "{header}");
+        if status != 200 {
+            assert_eq!(answer.json()["error"]["type"], "invalid_request_error");
+        }
+    }
+    // Before the body, and where none is read.
+    let answer = ask(server.address, "GET", "/health", "expect: foo\r\n").await;
+    assert_eq!(answer.status(), 417);
+}
+
+#[tokio::test]
+async fn the_bodies_of_all_requests_are_bounded_together() {
+    let mut setup = Setup::saying("x");
+    setup.limits.max_body_bytes = 4000;
+    setup.limits.max_bodies_bytes = 5000;
+    let server = setup.start().await;
+    let head = |length: usize| {
+        format!(
+            "POST {TEXT} HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        )
+    };
+    // A client that only names a length keeps nobody out.
+    let mut idle = Connection::open(server.address).await;
+    idle.write(head(4000).as_bytes()).await.unwrap();
+    let mut slow = Connection::open(server.address).await;
+    let large = json!({"prompt": "a".repeat(3900), "max_tokens": 1}).to_string();
+    let (most, rest) = large.split_at(large.len() - 1);
+    slow.write(head(large.len()).as_bytes()).await.unwrap();
+    slow.write(most.as_bytes()).await.unwrap();
+    let other = json!({"prompt": "a".repeat(400), "padding": "b".repeat(1500)}).to_string();
+    let mut refused = None;
+    for _ in 0..400 {
+        let answer = post_with(server.address, TEXT, "", &other).await;
+        if answer.status() == 503 {
+            refused = Some(answer);
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let refused = refused.expect("no room beside the slow one");
+    assert_eq!(refused.head.header("retry-after"), Some("1"));
+    assert_eq!(refused.json()["error"]["code"], "overloaded");
+    let small = json!({"prompt": "a"}).to_string();
+    assert_eq!(
+        post_with(server.address, TEXT, "", &small).await.status(),
+        200
+    );
+    // The slow one is too long for the context, and its room comes back.
+    slow.write(rest.as_bytes()).await.unwrap();
+    assert_eq!(slow.answer().await.status(), 400);
+    for _ in 0..3 {
+        assert_eq!(
+            post_with(server.address, TEXT, "", &other).await.status(),
+            200
+        );
+    }
 }
 
 #[tokio::test]

@@ -58,6 +58,7 @@ async fn head_answers_like_get_without_a_body() {
         "/v1/models",
         "/v1/models/tiny",
         "/tokenizer_info",
+        "/openapi.json",
     ];
     for path in paths {
         let get = get(server.address, path).await;
@@ -70,6 +71,18 @@ async fn head_answers_like_get_without_a_body() {
             get.head.header("content-type")
         );
         assert!(head.body.is_empty());
+    }
+    // What GET answers with an error, HEAD does too.
+    for (path, status) in [
+        ("/nowhere", 404),
+        ("/v1/models/other", 404),
+        ("/v1/streams", 404),
+        ("/debug/preemptions", 404),
+        ("/debug/requests/1", 404),
+    ] {
+        assert_eq!(get(server.address, path).await.status(), status, "{path}");
+        let head = ask(server.address, "HEAD", path, "").await;
+        assert_eq!(head.status(), status, "{path}");
     }
 }
 
@@ -160,7 +173,7 @@ async fn text_becomes_tokens_and_back() {
 #[tokio::test]
 async fn metrics_have_the_names_and_labels_that_dashboards_read() {
     let server = Setup::saying("x").start().await;
-    server.metrics.step(&lockstep::http::metrics::StepSample {
+    server.metrics.step(&lockstep::metrics::StepSample {
         running: 2,
         waiting: 1,
         used_blocks: 25,

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockstep::http::metrics::MetricsLabels;
-use lockstep::http::{ApiKeys, App, HttpLimits, Listener, Metrics, ModelCard, SeedSource, serve};
+use lockstep::http::{ApiKeys, App, HttpLimits, Listener, ModelCard, SeedSource, serve};
 use lockstep::intake::{Intake, IntakeLimits, door};
+use lockstep::metrics::{Metrics, MetricsLabels};
 use lockstep::request::Request;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
@@ -97,6 +97,7 @@ impl Setup {
             grammars: None,
             limits: self.limits,
             keys: self.keys,
+            tls: None,
             metrics: Arc::clone(&metrics),
             seeds: SeedSource::new(7),
             cors: None,

@@ -52,6 +52,7 @@ impl Whole {
             grammars: Some(Arc::new(Grammars::new(&running.text.tokenizer).unwrap())),
             limits,
             keys: ApiKeys::open(),
+            tls: None,
             metrics: Arc::clone(&running.metrics),
             seeds: SeedSource::new(0),
             cors: None,
@@ -243,6 +244,39 @@ async fn constrained_answers_keep_to_their_constraint() {
             "{value}"
         );
         assert_eq!(value.as_object().unwrap().len(), 2);
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_choice_keeps_to_the_constraint() {
+    let server = Whole::start(|_, _| {}).await;
+    let mut body = chat(json!({"guided_regex": "[a-z]{5}-[0-9]{3}", "temperature": 1.5}));
+    body["n"] = 4.into();
+    let whole = post(server.address, CHAT, &body).await.json();
+    let choices = whole["choices"].as_array().unwrap();
+    let texts: Vec<&str> = choices
+        .iter()
+        .map(|choice| choice["message"]["content"].as_str().unwrap())
+        .collect();
+    let fits = |text: &&str| text.len() == 9 && text.as_bytes()[5] == b'-';
+    assert!(texts.len() == 4 && texts.iter().all(fits), "{texts:?}");
+    assert!(texts.iter().any(|text| *text != texts[0]), "{texts:?}");
+    for choice in choices {
+        assert_eq!(choice["finish_reason"], "stop");
+    }
+    // As a stream they are the same.
+    body["stream"] = true.into();
+    let chunks = post(server.address, CHAT, &body).await.chunks();
+    for (index, text) in texts.iter().enumerate() {
+        let own = chunks
+            .iter()
+            .flat_map(|chunk| chunk["choices"].as_array().unwrap())
+            .filter(|choice| choice["index"] == index);
+        let streamed: String = own
+            .filter_map(|choice| choice["delta"]["content"].as_str())
+            .collect();
+        assert_eq!(streamed, *text);
     }
     server.stop().await;
 }

@@ -10,7 +10,7 @@ use lockstep::journal::{
 use lockstep::scheduler::{Preemption, Scheduler, SchedulerConfig};
 use policy_core::Separator;
 
-use lockstep::simulation::{Random, SimulatedRequest, Simulation, Workload, swarm};
+use lockstep::simulation::{Random, SimulatedRequest, Simulation, Workload, recorded_load, swarm};
 
 fn record(path: &Path, content: JournalContent, seed: u64) -> u64 {
     let (config, workload) = swarm(seed, 40);
@@ -253,6 +253,61 @@ fn a_torn_last_line_is_reported_and_ignored() {
     let report = replay(&path).unwrap();
     assert_eq!((report.steps, report.difference), (steps - 1, None));
     assert!(report.torn_bytes.is_some_and(|bytes| bytes > 70));
+}
+
+#[test]
+fn a_last_line_that_no_crash_leaves_is_a_difference() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(&dir);
+    let steps = record(&path, JournalContent::Tokens, 2);
+    let whole = fs::read(&path).unwrap();
+    let last = whole[..whole.len() - 1]
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .unwrap()
+        + 1;
+    let mut altered = whole[..whole.len() - 1].to_vec();
+    let digit = altered.len() - 3;
+    altered[digit] = if altered[digit] == b'0' { b'1' } else { b'0' };
+    let zeros = [&whole[..], &[0; 100]].concat();
+    let rubbish = [&whole[..last], b"{\"a\": 1"].concat();
+    for (text, before) in [(altered, steps - 1), (zeros, steps), (rubbish, steps - 1)] {
+        fs::write(&path, text).unwrap();
+        let report = replay(&path).unwrap();
+        let found = report.difference.expect("not torn");
+        assert_eq!((report.steps, report.torn_bytes), (before, None));
+        assert_eq!((found.step, found.chained), (before + 1, false), "{found}");
+    }
+    // Cut at the very end it is torn, and its chain holds.
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    assert!(replay(&path).unwrap().torn_bytes.is_some());
+}
+
+#[test]
+fn a_chain_in_capitals_is_named_as_the_chain() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(&dir);
+    record(&path, JournalContent::Tokens, 2);
+    let text = fs::read_to_string(&path).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let (content, chain) = lines[3].split_once(",\"chain\":").unwrap();
+    lines[3] = format!("{content},\"chain\":{}", chain.to_uppercase());
+    fs::write(&path, lines.join("\n") + "\n").unwrap();
+    let found = replay(&path).unwrap().difference.unwrap();
+    assert_eq!((found.line, found.field.as_str()), (4, "chain"), "{found}");
+}
+
+#[test]
+fn a_journal_that_breaks_off_says_what_had_not_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file(&dir);
+    record(&path, JournalContent::Tokens, 2);
+    assert_eq!(recorded_load(&path).unwrap().unended, 0);
+    let text = fs::read_to_string(&path).unwrap();
+    let half: Vec<&str> = text.lines().take(text.lines().count() / 2).collect();
+    fs::write(&path, half.join("\n") + "\n").unwrap();
+    let load = recorded_load(&path).unwrap();
+    assert!(load.unended > 0 && load.unended <= load.workload.requests.len());
 }
 
 #[test]

@@ -8,18 +8,18 @@ use std::time::Duration;
 use lockstep::batch::{Batch, Forward, ForwardError};
 use lockstep::engine::{Engine, EngineError, Parts, Probe};
 use lockstep::gguf::Gguf;
-use lockstep::http::Metrics;
-use lockstep::http::metrics::MetricsLabels;
 use lockstep::intake::{self, Intake, IntakeLimits, Refusal};
 use lockstep::journal::{
     Chronicle, Header, JournalContent, JournalOptions, JournalSync, JournalWriter,
 };
+use lockstep::metrics::{Metrics, MetricsLabels};
 use lockstep::model::{Isa, KvDtype, Model, ModelOptions, NUMERICS_VERSION};
 use lockstep::request::{
     Event, Failure, FinishReason, PositionLogprobs, Request, RequestId, SamplingParams,
     StopConditions, Usage,
 };
 use lockstep::scheduler::{Scheduler, SchedulerConfig};
+use lockstep::structured::Matcher;
 use lockstep::tokenizer::{Encoding, Tokenizer};
 use policy_core::RequestPriority;
 use tokio::sync::mpsc::Receiver;
@@ -121,6 +121,10 @@ pub struct Want {
     pub queue_timeout: Option<Duration>,
     /// How many alternatives are reported per token.
     pub logprobs: Option<u32>,
+    /// What it is held to, compiled.
+    pub matcher: Option<Matcher>,
+    /// Whether end tokens are drawn like any other.
+    pub ignore_eos: bool,
 }
 
 impl Want {
@@ -138,6 +142,8 @@ impl Want {
             timeout: None,
             queue_timeout: None,
             logprobs: None,
+            matcher: None,
+            ignore_eos: true,
         }
     }
 
@@ -231,6 +237,7 @@ impl Rig {
                 max_rows: config.max_num_batched_tokens as usize,
                 max_positions: config.max_model_len,
                 isa: options.isa,
+                enforce_eager: false,
             },
         )
         .unwrap();
@@ -298,7 +305,7 @@ impl Rig {
             sampling: want.sampling.clone(),
             stop: StopConditions {
                 max_tokens: want.max_tokens,
-                ignore_eos: true,
+                ignore_eos: want.ignore_eos,
                 ..StopConditions::default()
             },
             logprobs: want.logprobs,
@@ -306,7 +313,7 @@ impl Rig {
             cache_salt: None,
             timeout: want.timeout,
             queue_timeout: want.queue_timeout,
-            matcher: None,
+            matcher: want.matcher.clone(),
         };
         let events = self.intake.submit(request)?;
         Ok(Stream {

@@ -1,16 +1,13 @@
 //! The backends: memory and arithmetic.
 //!
-//! [`reference`](mod@reference) is the numerics contract as plain scalar code; [`cpu`] computes the same bits fast, and so
-//! does [`cuda`] on a GPU, through the narrow trait of [`device`].
+//! The arithmetic is [`lockstep_simd`]'s: the numerics contract as plain scalar code
+//! ([`reference`](mod@reference)) and the same bits fast; [`cpu`] gives it memory and threads.
+//! [`cuda`] gives the same bits on a GPU, through the narrow trait of [`device`].
 
 mod choice;
 pub mod cpu;
 pub mod cuda;
-pub mod decode;
 pub mod device;
-pub mod exp;
-mod isa;
-pub mod reference;
 
 pub use choice::DeviceChoice;
-pub use isa::Isa;
+pub use lockstep_simd::{Isa, WIDTH, decode, exp, reference};

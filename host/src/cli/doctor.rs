@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::CliError;
 use super::drive::{Driver, Stream, arbitrary_tokens};
 use crate::backend::{DeviceChoice, Isa, cuda};
-use crate::batch::TokenId;
+use crate::batch::{Forward, TokenId};
 use crate::clock;
 use crate::config::DeviceArgs;
 use crate::gguf::Gguf;
@@ -25,8 +25,9 @@ pub(super) struct Args {
     #[arg(long, env = "LOCKSTEP_KV_CACHE_DTYPE", default_value_t = KvDtype::F16)]
     kv_cache_dtype: KvDtype,
     /// Tokens of the prompt that is computed in every way.
-    #[arg(long, env = "LOCKSTEP_DOCTOR_PROMPT", default_value_t = 150)]
-    prompt: usize,
+    #[arg(long, env = "LOCKSTEP_DOCTOR_PROMPT", default_value_t = 150,
+        value_parser = clap::value_parser!(u16).range(20..=8192))]
+    prompt: u16,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -114,7 +115,7 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 
 impl Doctor {
     fn new(args: &Args, file: Gguf) -> Result<Self, CliError> {
-        let length = args.prompt.max(2);
+        let length = usize::from(args.prompt);
         let options = ModelOptions {
             threads: args.threads,
             kv_dtype: args.kv_cache_dtype,
@@ -124,7 +125,7 @@ impl Doctor {
         };
         let model = Model::load(&file, options)?;
         let isa = model.isa();
-        let mut driver = Driver::new(Box::new(model), options.block_size);
+        let mut driver = Driver::new(model, options.block_size);
         let tokens = arbitrary_tokens(1, length, driver.model.vocab_size());
         let mut doctor = Self {
             file,
@@ -149,7 +150,7 @@ impl Doctor {
 
     fn driver(&self, options: ModelOptions) -> Result<Driver, CliError> {
         let model = Model::load(&self.file, options)?;
-        Ok(Driver::new(Box::new(model), options.block_size))
+        Ok(Driver::new(model, options.block_size))
     }
 
     /// Every way on the CPU.

@@ -58,7 +58,7 @@ enum Command {
     /// Says what a model file holds and the memory it will need.
     Inspect(inspect::Args),
     /// Measures how fast a model runs here.
-    Bench(bench::Args),
+    Bench(Box<bench::Args>),
     /// Proves here, with a model, that its logits depend on nothing but its tokens.
     Doctor(doctor::Args),
 }
@@ -87,7 +87,7 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => explain::run(args),
         Command::Simulate(args) => simulate::run(args),
         Command::Inspect(args) => inspect::run(args),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => bench::run(*args),
         Command::Doctor(args) => doctor::run(args),
     };
     result.unwrap_or_else(|error| {

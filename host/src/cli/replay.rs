@@ -110,21 +110,37 @@ fn replay_tokens(args: &Args, model: &str) -> Result<ExitCode, CliError> {
 /// Runs the journal's requests again, as it was and under another policy: the answers have the same
 /// lengths, and whoever went away does so in the same step.
 fn what_if(file: &Path, policy: PreemptionPolicy, json: bool) -> Result<ExitCode, CliError> {
-    let (config, workload, report) = recorded_load(file)?;
-    if let Some(difference) = report.difference {
+    let load = recorded_load(file)?;
+    if let Some(difference) = load.report.difference {
         return Err(format!("the journal does not replay: {difference}").into());
     }
+    let (config, workload) = (load.config, load.workload);
     let other = SchedulerConfig {
         preemption_policy: policy,
         ..config.clone()
     };
-    let recorded = format!("recorded: {}", config.preemption_policy);
+    let recorded = name_recorded(config.preemption_policy, load.unended);
+    if load.unended > 0 {
+        eprintln!(
+            "{} of {} requests had not ended where the journal ends: from there on both lines are simulated",
+            load.unended,
+            workload.requests.len()
+        );
+    }
     let summaries = [
         summarize(&recorded, &config, &workload)?,
         summarize(&format!("what if: {policy}"), &other, &workload)?,
     ];
     simulate::print(&summaries, json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a journal holds only in part was not recorded to its end.
+fn name_recorded(policy: PreemptionPolicy, unended: usize) -> String {
+    match unended {
+        0 => format!("recorded: {policy}"),
+        _ => format!("recorded, then simulated: {policy}"),
+    }
 }
 
 fn describe(report: &ReplayReport) -> String {

@@ -11,8 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::CliError;
 use crate::clock;
 use crate::config::EngineArgs;
-use crate::http::{self, App, HttpArgs, Listener, ModelCard, SeedSource};
-use crate::start::{Running, start};
+use crate::http::{self, ApiKeys, App, HttpArgs, Listener, ModelCard, SeedSource, Tls};
+use crate::start::{Running, derived_fingerprint, start};
 use crate::structured::Grammars;
 
 /// The arguments of `lockstep serve`.
@@ -23,8 +23,19 @@ pub(super) struct Args {
     #[command(flatten)]
     http: HttpArgs,
     /// The names under which requests may ask for the model; the first is the answers' [default: `--model`]
-    #[arg(long, env = "LOCKSTEP_SERVED_MODEL_NAME", value_delimiter = ',')]
+    #[arg(long, env = "LOCKSTEP_SERVED_MODEL_NAME", value_delimiter = ',', value_parser = parse_name)]
     served_model_name: Vec<String>,
+}
+
+/// A name under which a model can be asked for.
+fn parse_name(text: &str) -> Result<String, String> {
+    let blank = text.trim().is_empty() || text.chars().any(char::is_control);
+    match text.len() {
+        1..=256 if !blank => Ok(text.to_owned()),
+        bytes => Err(format!(
+            "a name has 1 to 256 bytes and is not blank; this one has {bytes}"
+        )),
+    }
 }
 
 /// Serves until SIGINT or SIGTERM, then drains.
@@ -34,6 +45,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
         .first()
         .unwrap_or(&args.engine.model)
         .clone();
+    let (tls, keys) = (args.http.tls()?, args.http.keys()?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -42,13 +54,16 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let listener = runtime.block_on(bind(&args))?;
     let started = clock::now();
     let running = start(&args.engine, &name)?;
+    let fits = args.http.check(running.config.max_model_len);
     log::info!(
         "{name} is loaded after {:.2} s on {}",
         started.elapsed().as_secs_f64(),
         running.device
     );
-    let served =
-        app(&args, name, &running).and_then(|app| runtime.block_on(serve(listener, app, &running)));
+    let served = fits
+        .map_err(CliError::from)
+        .and_then(|()| app(&args, name, &running, tls, keys))
+        .and_then(|app| runtime.block_on(serve(listener, app, &running)));
     // Handlers that still hold the door would keep the engine waiting at it.
     runtime.shutdown_timeout(Duration::from_secs(1));
     running.intake.abort();
@@ -97,8 +112,9 @@ async fn serve(listener: Listener, app: App, running: &Running) -> Result<(), Cl
             () = ended(running) => log::error!("the engine has ended: draining"),
         }
     };
+    let scheme = if app.tls.is_some() { "https" } else { "http" };
     match &listener {
-        Listener::Tcp(tcp) => log::info!("listening on http://{}", tcp.local_addr()?),
+        Listener::Tcp(tcp) => log::info!("listening on {scheme}://{}", tcp.local_addr()?),
         Listener::Unix(unix) => log::info!("listening on {:?}", unix.local_addr()?),
     }
     http::serve(listener, app, shutdown).await?;
@@ -119,7 +135,22 @@ fn server_config(running: &Running) -> Result<serde_json::Value, CliError> {
     Ok(config)
 }
 
-fn app(args: &Args, name: String, running: &Running) -> Result<App, CliError> {
+/// A default length decides where an answer ends whose request names none.
+fn fingerprint(args: &Args, running: &Running) -> String {
+    let engine = &running.fingerprint;
+    match args.http.default_max_tokens {
+        Some(tokens) => derived_fingerprint(engine, &format!("default_max_tokens {tokens}")),
+        None => engine.clone(),
+    }
+}
+
+fn app(
+    args: &Args,
+    name: String,
+    running: &Running,
+    tls: Option<Tls>,
+    keys: ApiKeys,
+) -> Result<App, CliError> {
     Ok(App {
         intake: running.intake.clone(),
         model: ModelCard {
@@ -128,12 +159,13 @@ fn app(args: &Args, name: String, running: &Running) -> Result<App, CliError> {
             created: clock::unix_seconds(),
             root: running.path.display().to_string(),
             max_model_len: running.config.max_model_len,
-            fingerprint: running.fingerprint.clone(),
+            fingerprint: fingerprint(args, running),
         },
         text: Arc::clone(&running.text) as _,
         grammars: Some(Arc::new(Grammars::new(&running.text.tokenizer)?)),
         limits: args.http.limits(),
-        keys: args.http.keys()?,
+        keys,
+        tls,
         metrics: Arc::clone(&running.metrics),
         seeds: SeedSource::new(args.engine.seed),
         cors: args.http.cors(),

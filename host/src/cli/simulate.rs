@@ -149,11 +149,11 @@ fn find_load(name: &str) -> Result<(SchedulerConfig, Workload), CliError> {
     }
     let path = PathBuf::from(name);
     if JournalReader::open(&path).is_ok() {
-        let (config, workload, report) = recorded_load(&path)?;
-        if let Some(difference) = report.difference {
+        let recorded = recorded_load(&path)?;
+        if let Some(difference) = recorded.report.difference {
             return Err(format!("the journal does not replay: {difference}").into());
         }
-        return Ok((config, workload));
+        return Ok((recorded.config, recorded.workload));
     }
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;
     let workload = Workload::parse(&text).map_err(|error| format!("{name}: {error}"))?;

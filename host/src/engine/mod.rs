@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::batch::{Batch, Forward, ForwardError};
 use crate::clock;
-use crate::http::Metrics;
 use crate::intake::{Door, EngineState, Message, Submission};
 use crate::journal::{Chronicle, JournalError, JournalWriter};
+use crate::metrics::Metrics;
 use crate::request::{Failure, RequestId};
 use crate::sampler::Sampler;
 use crate::scheduler::{Arrival, Inputs, Parameters, Plan, Scheduler};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use policy_core::Need;
 
 use crate::clock::{self, Moment};
-use crate::http::metrics::{EndReason, Metrics, RequestSample, StepSample};
+use crate::metrics::{EndReason, Metrics, RequestSample, StepSample};
 use crate::request::Usage;
 use crate::scheduler::{Finish, ReleaseCause};
 

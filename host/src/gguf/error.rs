@@ -326,7 +326,7 @@ impl GgufError {
                 "{count} {what} (count at offset {offset}) cannot fit: the rest of the file holds at most {limit}"
             ),
             Self::BadUtf8 { what, offset } => {
-                write!(f, "the {what} at offset {offset} is not UTF-8")
+                write!(f, "the {} at offset {offset} is not UTF-8", bare(what))
             }
             Self::BadNameLength {
                 what,
@@ -335,9 +335,10 @@ impl GgufError {
                 limit,
             } => write!(
                 f,
-                "the {what} at offset {offset} is {length} bytes long (1 to {limit} are allowed)"
+                "the {} at offset {offset} is {length} bytes long (1 to {limit} are allowed)",
+                bare(what)
             ),
-            Self::Duplicate { what, name } => write!(f, "the {what} {name:?} stands twice"),
+            Self::Duplicate { what, name } => write!(f, "the {} {name:?} stands twice", bare(what)),
             Self::BadValueType {
                 key,
                 offset,
@@ -370,6 +371,15 @@ impl GgufError {
             _ => Ok(()),
         }
     }
+}
+
+/// A noun without its article.
+fn bare(what: &str) -> &str {
+    let articles = ["a ", "an ", "the "];
+    articles
+        .into_iter()
+        .find_map(|article| what.strip_prefix(article))
+        .unwrap_or(what)
 }
 
 impl std::error::Error for GgufError {

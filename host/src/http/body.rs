@@ -1,17 +1,15 @@
-//! Bodies in and out: bounded reading of a request's, and the one type of an answer's.
+//! The bodies of answers: whole, or as streams.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body as HttpBody, Bytes, Frame, Incoming, SizeHint};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 
 use super::account::Guard;
 use super::error::ApiError;
-use super::limits::HttpLimits;
 
 /// An answer on its way out.
 pub(super) type Reply = Response<Body>;
@@ -124,69 +122,4 @@ pub(super) fn reply(status: StatusCode, kind: &'static str, body: impl Into<Byte
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     reply
-}
-
-/// Reads the JSON body of a request, whole and bounded.
-///
-/// # Errors
-/// 415 for another content type, 413 for a body over the limit, 408 for one that comes too slowly,
-/// 400 for one that breaks off.
-pub(super) async fn read_json_body(
-    headers: &HeaderMap,
-    body: Incoming,
-    limits: &HttpLimits,
-) -> Result<Bytes, ApiError> {
-    check_content_type(headers)?;
-    check_content_length(headers, limits)?;
-    let body = Limited::new(body, limits.max_body_bytes).collect();
-    match tokio::time::timeout(limits.body_timeout, body).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(limits)),
-        Ok(Err(_)) => Err(ApiError::invalid("the body of the request broke off")),
-        Err(_) => Err(ApiError::new(
-            StatusCode::REQUEST_TIMEOUT,
-            format!(
-                "the body of the request did not arrive within {} s",
-                limits.body_timeout.as_secs_f64()
-            ),
-        )),
-    }
-}
-
-fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let essence = headers
-        .get(CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split(';').next())
-        .map(str::trim);
-    match essence {
-        Some(kind) if kind.eq_ignore_ascii_case("application/json") => Ok(()),
-        _ => Err(ApiError::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "the header Content-Type must be application/json",
-        )
-        .code("unsupported_media_type")),
-    }
-}
-
-fn check_content_length(headers: &HeaderMap, limits: &HttpLimits) -> Result<(), ApiError> {
-    let length = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.parse::<u64>().ok());
-    match length {
-        Some(length) if length > limits.max_body_bytes as u64 => Err(too_large(limits)),
-        _ => Ok(()),
-    }
-}
-
-fn too_large(limits: &HttpLimits) -> ApiError {
-    ApiError::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        format!(
-            "the body is over the limit of {} bytes",
-            limits.max_body_bytes
-        ),
-    )
-    .code("body_too_large")
 }

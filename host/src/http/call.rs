@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::header::HeaderMap;
 use hyper::{Method, Request, Uri};
 
 use super::account::Account;
-use super::body::{Reply, read_json_body};
+use super::body::Reply;
 use super::error::ApiError;
 use super::generation::Generation;
+use super::received::{Received, read_json_body};
 use super::resumable;
 use super::server::Server;
 use super::sse::{Format, stream_reply};
@@ -50,13 +51,14 @@ impl Call {
     /// Reads the JSON body of the call; a second time there is none.
     ///
     /// # Errors
-    /// 400, 408, 413 or 415.
-    pub(super) async fn read_body(mut self) -> Result<(Self, Bytes), ApiError> {
-        let bytes = match self.body.take() {
-            Some(body) => read_json_body(&self.headers, body, &self.server.app.limits).await?,
-            None => Bytes::new(),
+    /// 400, 408, 413, 415 or 503.
+    pub(super) async fn read_body(mut self) -> Result<(Self, Received), ApiError> {
+        let (limits, budget) = (&self.server.app.limits, &self.server.bodies);
+        let received = match self.body.take() {
+            Some(body) => read_json_body(&self.headers, body, limits, budget).await?,
+            None => Received::nothing(),
         };
-        Ok((self, bytes))
+        Ok((self, received))
     }
 
     /// What the answer to this call says of itself, under a fresh id.
@@ -67,7 +69,7 @@ impl Call {
             object,
             created: crate::clock::unix_seconds(),
             model: model.id.clone(),
-            system_fingerprint: model.fingerprint.clone(),
+            system_fingerprint: self.server.fingerprint(),
             seed,
         }
     }

@@ -42,7 +42,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let mut request = ChatRequest::read(&body, server.bounds())?;
     let body_bytes = body.len();
     // It would lie there for as long as the answer takes.
-    drop(body);
+    let reservation = body.into_reservation();
     prepare::check_model(&server, request.common.model.as_deref())?;
     let shown = shown(&request);
     // Some formats mark a call by control tokens, which the parser has to see.
@@ -71,6 +71,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
         .next()
         .filter(|_| shown.token_ids);
     let mut generation = call.submit(&head, prepared.requests, choices as usize)?;
+    drop(reservation);
     let format = ChatFormat::new(head, Arc::clone(&server.app.text), shown, choices, prompt);
     if stream {
         return call.stream(generation, format, resumable);

@@ -39,7 +39,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let server = Arc::clone(&call.server);
     let request = CompletionRequest::read(&body, server.bounds())?;
     // It would lie there for as long as the answer takes.
-    drop(body);
+    let reservation = body.into_reservation();
     prepare::check_model(&server, request.common.model.as_deref())?;
     let mut common = request.common;
     prepare::constrain(&server, request.constraint, &mut common).await?;
@@ -66,6 +66,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let prepared = prepare::prepare(&server, &call.headers, common, prompts, wanted)?;
     let head = call.head("cmpl-", "text_completion", prepared.seed);
     let mut generation = call.submit(&head, prepared.requests, choices)?;
+    drop(reservation);
     let text = Arc::clone(&server.app.text);
     let mut format = TextFormat::new(head, text, shown, prepared.prompts, choices);
     if stream {

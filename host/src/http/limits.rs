@@ -10,6 +10,9 @@ pub struct HttpLimits {
     pub max_connections: usize,
     /// Bytes of a request's body: 413 above.
     pub max_body_bytes: usize,
+    /// Bytes of all bodies together, from their arrival until the engine has their requests: 503
+    /// above.
+    pub max_bodies_bytes: usize,
     /// Bytes of a request's head, its first line included: 431 above. At least 8192.
     pub max_header_bytes: usize,
     /// Header lines of a request: 431 above.
@@ -69,6 +72,7 @@ impl Default for HttpLimits {
         Self {
             max_connections: 4096,
             max_body_bytes: 8 << 20,
+            max_bodies_bytes: 256 << 20,
             max_header_bytes: 32 << 10,
             max_headers: 100,
             max_url_bytes: 8 << 10,

@@ -19,6 +19,7 @@
 use std::sync::Arc;
 
 use crate::intake::Intake;
+use crate::metrics::Metrics;
 use crate::structured::Grammars;
 
 mod account;
@@ -36,11 +37,11 @@ mod generation;
 mod ids;
 mod inflight;
 mod limits;
-pub mod metrics;
 mod models;
 mod ops;
 mod prepare;
 mod probes;
+mod received;
 mod responses;
 mod resumable;
 mod router;
@@ -48,6 +49,7 @@ mod seeds;
 mod server;
 mod sse;
 pub mod text;
+mod tls;
 mod tokenize;
 mod tokens;
 mod tools;
@@ -60,9 +62,9 @@ pub use cors::Cors;
 pub use debug::DebugView;
 pub use error::ApiError;
 pub use limits::HttpLimits;
-pub use metrics::Metrics;
 pub use seeds::{SeedSource, choice_seed};
 pub use server::{Listener, serve};
+pub use tls::{Tls, TlsError};
 
 /// What the HTTP side is given. `lockstep serve` builds one; [`serve`] owns it.
 pub struct App {
@@ -78,6 +80,8 @@ pub struct App {
     pub limits: HttpLimits,
     /// The keys that open the API.
     pub keys: ApiKeys,
+    /// Where connections are encrypted, with which certificate.
+    pub tls: Option<Tls>,
     /// The counters, shared with the engine.
     pub metrics: Arc<Metrics>,
     /// Where requests without a seed get one: `SeedSource::new(--seed)`.
@@ -103,8 +107,8 @@ pub struct ModelCard {
     pub root: String,
     /// The most tokens of prompt and answer together.
     pub max_model_len: u32,
-    /// Digest of model, tokenizer, numerics version and sampler version: equal fingerprints answer
-    /// equal requests with equal tokens.
+    /// Digest of all that decides an answer beside its request: equal fingerprints answer equal
+    /// requests with equal tokens, text and logprobs.
     pub fingerprint: String,
 }
 

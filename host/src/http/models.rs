@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use super::ModelCard;
 use super::body::{Reply, json_ok};
 use super::error::ApiError;
 use super::server::Server;
@@ -14,7 +13,7 @@ use super::server::Server;
 pub(super) fn list(server: &Server) -> Result<Reply, ApiError> {
     let card = &server.app.model;
     let names = std::iter::once(&card.id).chain(&card.aliases);
-    let data: Vec<Value> = names.map(|name| describe(card, name)).collect();
+    let data: Vec<Value> = names.map(|name| describe(server, name)).collect();
     json_ok(&json!({"object": "list", "data": data}))
 }
 
@@ -35,10 +34,11 @@ pub(super) fn one(server: &Server, name: &str) -> Result<Reply, ApiError> {
         .at("model")
         .code("model_not_found"));
     }
-    json_ok(&describe(card, name))
+    json_ok(&describe(server, name))
 }
 
-fn describe(card: &ModelCard, name: &str) -> Value {
+fn describe(server: &Server, name: &str) -> Value {
+    let card = &server.app.model;
     json!({
         "id": name,
         "object": "model",
@@ -47,6 +47,6 @@ fn describe(card: &ModelCard, name: &str) -> Value {
         "root": card.root,
         "parent": null,
         "max_model_len": card.max_model_len,
-        "system_fingerprint": card.fingerprint,
+        "system_fingerprint": server.fingerprint(),
     })
 }

@@ -23,15 +23,13 @@ pub(super) async fn abort(call: Call) -> Result<Reply, ApiError> {
         match fields.any(field) {
             None => {}
             Some(Value::String(name)) => names.push(name),
-            Some(value) => {
-                for item in fields::list(value, field, MAX_NAMES)? {
-                    match item {
-                        Value::String(name) => names.push(name),
-                        other => {
-                            return Err(fields::wrong_type(field, "a list of strings", &other));
-                        }
-                    }
-                }
+            Some(Value::Array(items)) => {
+                let items = fields::list(Value::Array(items), field, MAX_NAMES)?;
+                names.extend(fields::strings(items, field)?);
+            }
+            Some(other) => {
+                let wanted = "a string or a list of strings";
+                return Err(fields::wrong_type(field, wanted, &other));
             }
         }
     }

@@ -60,8 +60,9 @@ pub(super) fn prepare(
     common.sampling.bad_words = bad_words(app.text.as_ref(), &common.bad_words)?;
     let prompts: Vec<Arc<[TokenId]>> = prompts.into_iter().map(Arc::from).collect();
     let mut requests = Vec::with_capacity(prompts.len() * common.choices as usize);
-    for prompt in &prompts {
-        let max_tokens = answer_length(server, prompt, &common, wanted)?;
+    for (position, prompt) in prompts.iter().enumerate() {
+        let max_tokens = answer_length(server, prompt, &common, wanted)
+            .map_err(|error| of_prompt(error, position, prompts.len()))?;
         for choice in 0..common.choices {
             let mut request = Request {
                 prompt: Arc::clone(prompt),
@@ -86,6 +87,17 @@ pub(super) fn prepare(
         prompts,
         seed,
     })
+}
+
+/// Names the prompt of a batch that is at fault.
+fn of_prompt(error: ApiError, position: usize, prompts: usize) -> ApiError {
+    let blamed = matches!(error.code, Some("empty_prompt" | "context_length_exceeded"));
+    if !blamed || prompts == 1 {
+        return error;
+    }
+    let path = format!("prompt[{position}]");
+    let message = format!("{path}: {}", error.message);
+    ApiError { message, ..error }.at(path)
 }
 
 /// The body's priority, or else that of the header `X-Priority`.

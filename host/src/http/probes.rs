@@ -7,9 +7,9 @@ use serde_json::json;
 
 use super::body::{Reply, json_ok, reply};
 use super::error::ApiError;
-use super::metrics::CONTENT_TYPE;
 use super::server::Server;
 use crate::intake::EngineState;
+use crate::metrics::CONTENT_TYPE;
 
 /// Answers `/health`: the engine lives.
 ///
@@ -56,7 +56,7 @@ fn unavailable(message: &str, code: &'static str, seconds: u32) -> ApiError {
 pub(super) fn version(server: &Server) -> Result<Reply, ApiError> {
     json_ok(&json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "system_fingerprint": server.app.model.fingerprint,
+        "system_fingerprint": server.fingerprint(),
     }))
 }
 
@@ -71,7 +71,7 @@ pub(super) fn server_info(server: &Server) -> Result<Reply, ApiError> {
         "model_path": card.root,
         "served_model_name": card.id,
         "max_model_len": card.max_model_len,
-        "system_fingerprint": card.fingerprint,
+        "system_fingerprint": server.fingerprint(),
         "started": server.started,
         "config": server.app.config,
     }))

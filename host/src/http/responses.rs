@@ -27,7 +27,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let request = ResponsesRequest::read(&body, server.bounds())?;
     let body_bytes = body.len();
     // It would lie there for as long as the answer takes.
-    drop(body);
+    let reservation = body.into_reservation();
     let mut chat = request.chat;
     prepare::check_model(&server, chat.common.model.as_deref())?;
     let constraint = chat.take_constraint()?;
@@ -46,6 +46,7 @@ pub(super) async fn answer(call: Call) -> Result<Reply, ApiError> {
     let prepared = prepare::prepare(&server, &call.headers, chat.common, vec![tokens], wanted)?;
     let head = call.head("resp_", "response", prepared.seed);
     let mut generation = call.submit(&head, prepared.requests, 1)?;
+    drop(reservation);
     let parser = calls.map(|calls| ToolParser::new(&head.id, 0, &calls));
     let text = Arc::clone(&server.app.text);
     let mut format = ResponsesFormat::new(head, request.echoed, text, parser);

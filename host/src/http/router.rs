@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hyper::body::Incoming;
-use hyper::header::HeaderValue;
+use hyper::header::{EXPECT, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 
 use super::account::{Guard, label_of};
@@ -12,10 +12,10 @@ use super::body::Reply;
 use super::call::Call;
 use super::connection::Phase;
 use super::error::ApiError;
-use super::metrics::Metrics;
 use super::server::Server;
 use super::wire::Bounds;
 use super::{chat, completions, debug, models, ops, probes, responses, resumable, tokenize};
+use crate::metrics::Metrics;
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -178,6 +178,7 @@ async fn dispatch(call: Call, route: Option<Route>) -> Result<Reply, ApiError> {
     let server = Arc::clone(&call.server);
     let app = &server.app;
     check_url(&call, app.limits.max_url_bytes)?;
+    check_expectation(&call)?;
     let route = route.ok_or_else(|| {
         ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").code("not_found")
     })?;
@@ -229,6 +230,16 @@ fn check_url(call: &Call, max: usize) -> Result<(), ApiError> {
     Err(ApiError::new(StatusCode::URI_TOO_LONG, message).code("url_too_long"))
 }
 
+/// The one expectation that there is, to be asked for the body, is met by reading it.
+fn check_expectation(call: &Call) -> Result<(), ApiError> {
+    let met = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    if call.headers.get_all(EXPECT).iter().all(met) {
+        return Ok(());
+    }
+    let message = "the header Expect must be 100-continue or absent";
+    Err(ApiError::new(StatusCode::EXPECTATION_FAILED, message).code("expectation_failed"))
+}
+
 fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -263,6 +274,15 @@ impl Drop for Counted<'_> {
 }
 
 impl Server {
+    /// What decides an answer beside its request, the day among it where the template reads it.
+    pub(super) fn fingerprint(&self) -> String {
+        let own = &self.app.model.fingerprint;
+        match self.app.text.day() {
+            Some(day) => format!("{own}-{day}"),
+            None => own.clone(),
+        }
+    }
+
     /// What bodies are read against.
     pub(super) fn bounds(&self) -> Bounds<'_> {
         let door = self.app.intake.limits();

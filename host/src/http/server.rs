@@ -10,7 +10,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -19,11 +19,15 @@ use tokio::time::{sleep, timeout};
 use super::App;
 use super::connection::{Phase, TimedIo};
 use super::inflight::InFlight;
+use super::received::BodyBudget;
 use super::resumable::Resumables;
 use super::router;
+use super::tls::Socket;
 
 /// How long aborted streams have to send their last event, and connections to close.
 const CLOSING_TIME: Duration = Duration::from_secs(3);
+/// How long a connection over the limit may take to hear so.
+const REFUSING_TIME: Duration = Duration::from_secs(1);
 /// What a connection over the limit is told.
 const OVERLOADED: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
     retry-after: 1\r\nconnection: close\r\ncontent-length: 141\r\n\r\n\
@@ -49,13 +53,12 @@ pub(super) struct Server {
     pub(super) in_flight: InFlight,
     pub(super) ids: super::ids::IdSource,
     pub(super) resumables: Arc<Resumables>,
+    /// What the bodies of requests may take together.
+    pub(super) bodies: Arc<BodyBudget>,
     /// Constraints that are compiled at a time.
     pub(super) compiling: Semaphore,
     pub(super) started: u64,
 }
-
-trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 /// Serves the API until `shutdown` resolves, then drains.
 ///
@@ -97,8 +100,10 @@ impl Server {
     fn new(app: App) -> Self {
         let started = crate::clock::unix_seconds();
         let ids = super::ids::IdSource::new(app.seeds.next_seed(), started);
+        let bodies = BodyBudget::new(app.limits.max_bodies_bytes);
         Self {
             app,
+            bodies,
             in_flight: InFlight::default(),
             ids,
             resumables: Arc::default(),
@@ -177,8 +182,9 @@ fn admit(
     connections.spawn(async move {
         let _open = Open(&server);
         if number >= max {
-            refuse(socket).await;
-        } else {
+            // A client that does not listen is not owed more.
+            let _ = timeout(REFUSING_TIME, refuse(socket, &server)).await;
+        } else if let Some(socket) = encrypt(socket, &server).await {
             converse(socket, Arc::clone(&server), stopped).await;
         }
     });
@@ -198,16 +204,35 @@ impl Drop for Open<'_> {
 }
 
 /// Says why, then reads a little: closing over unread bytes would reset the answer away.
-async fn refuse(mut socket: Box<dyn Socket>) {
-    let telling = async {
-        socket.write_all(OVERLOADED.as_bytes()).await?;
-        socket.shutdown().await?;
-        let mut scrap = [0; 4096];
-        while socket.read(&mut scrap).await? > 0 {}
-        io::Result::Ok(())
+async fn refuse(socket: Box<dyn Socket>, server: &Server) -> io::Result<()> {
+    let Some(mut socket) = encrypt(socket, server).await else {
+        return Ok(());
     };
-    // A client that does not listen is not owed more.
-    let _ = timeout(Duration::from_secs(1), telling).await;
+    socket.write_all(OVERLOADED.as_bytes()).await?;
+    socket.shutdown().await?;
+    let mut scrap = [0; 4096];
+    while socket.read(&mut scrap).await? > 0 {}
+    Ok(())
+}
+
+/// The socket as requests come over it; `None` where a handshake fails or takes longer than a head
+/// may.
+async fn encrypt(socket: Box<dyn Socket>, server: &Server) -> Option<Box<dyn Socket>> {
+    let Some(tls) = &server.app.tls else {
+        return Some(socket);
+    };
+    let limit = server.app.limits.header_timeout;
+    match timeout(limit, tls.accept(socket)).await {
+        Ok(Ok(socket)) => Some(socket),
+        Ok(Err(error)) => {
+            log::debug!("a TLS handshake failed: {error}");
+            None
+        }
+        Err(_) => {
+            log::debug!("a TLS handshake took longer than {limit:?}");
+            None
+        }
+    }
 }
 
 async fn converse(

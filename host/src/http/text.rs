@@ -33,6 +33,12 @@ pub trait TextModel: Send + Sync {
     /// [`TextError`] with the template's own message.
     fn render_chat(&self, chat: &ChatPrompt) -> Result<Vec<TokenId>, TextError>;
 
+    /// The day, in days since 1970 (UTC), where conversations are rendered with the date in them;
+    /// `None` where they are the same on any day.
+    fn day(&self) -> Option<u64> {
+        None
+    }
+
     /// What `/tokenizer_info` tells.
     fn describe(&self) -> TokenizerInfo;
 }

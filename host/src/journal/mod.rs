@@ -15,6 +15,7 @@ mod reader;
 mod recorder;
 mod replay;
 mod sync;
+mod torn;
 mod writer;
 
 pub use account::{Account, AccountEvent, CandidateAccount, PreemptionAccount};

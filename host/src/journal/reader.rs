@@ -77,16 +77,16 @@ pub struct Line {
 }
 
 /// How a file ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tail {
     /// With a whole line.
     Whole,
-    /// Within a line: the last write was cut short. So many bytes are ignored.
+    /// Within a line: the last write was cut short.
     Torn {
         /// The number of the line.
         line: u64,
-        /// Its bytes.
-        bytes: usize,
+        /// What there is of it.
+        bytes: Vec<u8>,
     },
 }
 
@@ -146,8 +146,8 @@ impl JournalReader {
     }
 
     /// How the file ended; known once [`Self::next_line`] gave `None`.
-    pub fn tail(&self) -> Tail {
-        self.tail
+    pub fn tail(&self) -> &Tail {
+        &self.tail
     }
 
     /// The next record's line; `None` at the end. A last line without its end is left out.
@@ -169,7 +169,7 @@ impl JournalReader {
         if bytes.pop_if(|byte| *byte == b'\n').is_none() {
             self.tail = Tail::Torn {
                 line: number,
-                bytes: bytes.len(),
+                bytes,
             };
             return Ok(None);
         }

@@ -38,6 +38,8 @@ pub struct ModelConfig {
     pub head_dim: usize,
     /// Positions the model was made for.
     pub context_length: u32,
+    /// Positions that a row's attention sees, its own the last of them; 0 for all.
+    pub sliding_window: u32,
     /// Entries of the vocabulary.
     pub vocab_size: usize,
     /// What RMSNorm adds to the mean square.
@@ -74,6 +76,7 @@ impl ModelConfig {
             kv_heads: kv_heads as usize,
             head_dim: head_dim as usize,
             context_length: keys.dimension("llama.context_length", None, MAX_CONTEXT)?,
+            sliding_window: keys.sliding_window()?,
             vocab_size: keys.vocab_size()?,
             rms_epsilon: keys.positive("llama.attention.layer_norm_rms_epsilon", None)?,
             rope_base: keys.positive("llama.rope.freq_base", Some(10_000.0))?,
@@ -153,6 +156,14 @@ impl Keys<'_> {
         match (1..=limit).contains(&value) {
             true => Ok(value),
             false => Err(bad(key, value, format!("1 to {limit}"))),
+        }
+    }
+
+    fn sliding_window(&self) -> Result<u32, ModelError> {
+        let key = "llama.attention.sliding_window";
+        match self.file.u32(key)?.unwrap_or(0) {
+            window if window <= MAX_CONTEXT => Ok(window),
+            window => Err(bad(key, window, format!("at most {MAX_CONTEXT}"))),
         }
     }
 

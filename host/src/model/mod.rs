@@ -9,6 +9,7 @@ mod error;
 mod footprint;
 mod on_device;
 mod placement;
+mod profile;
 mod transformer;
 mod weights;
 
@@ -19,7 +20,8 @@ pub use config::{ModelConfig, RopeScaling};
 pub use error::ModelError;
 pub use footprint::{Footprint, Item};
 pub use on_device::{DeviceFootprint, OnDevice};
-pub use placement::{Placement, PlacementRequest};
+pub use placement::{PlacedModel, Placement, PlacementRequest};
+pub use profile::{Operation, Profile};
 pub use transformer::Model;
 
 pub use crate::backend::Isa;

@@ -293,13 +293,14 @@ fn attend<D: Device>(
     let partials = [&b.partial_m, &b.partial_l, &b.partial_o];
     let mut arguments = Vec::from(inputs.map(Buffer));
     arguments.extend(partials.map(Buffer));
-    arguments.extend([kv_heads, dim, options.block_size, 0].map(U32));
+    let window = config.sliding_window;
+    arguments.extend([kv_heads, dim, options.block_size, window].map(U32));
     arguments.push(F32(1.0 / (config.head_dim as f32).sqrt()));
     let entry = format!("attention_split_{}", options.kv_dtype.name());
     launcher.launch(&entry, shape, &arguments)?;
     let mut arguments = Vec::from(partials.map(Buffer));
     arguments.extend([Buffer(&b.positions), Buffer(&b.attended)]);
-    arguments.extend([dim, 0, shape.splits()].map(U32));
+    arguments.extend([dim, window, shape.splits()].map(U32));
     launcher.launch("attention_merge", shape, &arguments)
 }
 

@@ -1,6 +1,7 @@
 //! The forward pass of a Llama model.
 
 use super::footprint::{kv_shape, max_inputs, positions, row_floats};
+use super::profile::{Operation, Profile};
 use super::weights::{Layer, Shapes, Weights};
 use super::{ModelConfig, ModelError, ModelOptions, RopeScaling, check};
 use crate::backend::Isa;
@@ -23,6 +24,7 @@ pub struct Model {
     kv: KvPool,
     buffers: Buffers,
     pieces: Vec<Piece>,
+    profile: Option<Profile>,
 }
 
 /// Room for the rows of a step.
@@ -84,6 +86,7 @@ impl Model {
             kv: kv.map_err(system("memory for the KV pool"))?,
             buffers: buffers.map_err(system("memory for activations"))?,
             pieces: Vec::with_capacity(2 * options.max_rows),
+            profile: None,
             config,
             options,
         })
@@ -110,8 +113,15 @@ impl Model {
         positions(&self.config, &self.options)
     }
 
+    /// Begins a profile of the forward passes that follow, or ends it; the last one, if there was
+    /// one. Without one, a forward pass reads no clock.
+    pub fn set_profile(&mut self, profile: Option<Profile>) -> Option<Profile> {
+        std::mem::replace(&mut self.profile, profile)
+    }
+
     fn layer(&mut self, index: usize, places: &Places<'_>) {
         let (layer, rows) = (&self.weights.layers[index], places.positions.len());
+        let profile = &mut self.profile;
         let (cpu, config, b) = (&mut self.cpu, &self.config, &mut self.buffers);
         let matrices = [&layer.query, &layer.key, &layer.value];
         let (forms, count) = forms(&matrices);
@@ -126,6 +136,7 @@ impl Model {
             &forms[..count],
             &b.flags,
         );
+        Profile::mark(profile, Operation::Normalise);
         cpu.queries_keys_values(
             matrices,
             &b.activations,
@@ -136,6 +147,7 @@ impl Model {
             &mut self.kv,
             &b.flags,
         );
+        Profile::mark(profile, Operation::QueriesKeysValues);
         cpu.attend(
             &self.shape,
             index,
@@ -144,8 +156,10 @@ impl Model {
             &self.kv,
             &mut b.attended,
         );
+        Profile::mark(profile, Operation::Attention);
         let form = Form::of(layer.output.ggml_type());
         cpu.prepare(&b.attended, rows, &mut b.activations, form, &b.flags);
+        Profile::mark(profile, Operation::Normalise);
         cpu.linear_add(
             &layer.output,
             &b.activations,
@@ -153,7 +167,8 @@ impl Model {
             &mut b.normed,
             &mut b.residual,
         );
-        feed_forward(cpu, layer, config, b, rows);
+        Profile::mark(profile, Operation::AttentionOutput);
+        feed_forward(cpu, layer, config, b, rows, profile);
     }
 
     fn logits(&mut self, sampling_rows: &[u32], logits: &mut [f32]) {
@@ -171,8 +186,10 @@ impl Model {
             &[Form::of(matrix.ggml_type())],
             &b.flags,
         );
+        Profile::mark(&mut self.profile, Operation::Normalise);
         self.cpu.linear(matrix, &b.activations, rows, logits);
         self.cpu.check_finite(sampling_rows, logits, &b.flags);
+        Profile::mark(&mut self.profile, Operation::Output);
     }
 
     fn cut(&mut self, batch: &Batch) {
@@ -206,7 +223,14 @@ impl Model {
 }
 
 /// The second half of a block.
-fn feed_forward(cpu: &mut Cpu, layer: &Layer, config: &ModelConfig, b: &mut Buffers, rows: usize) {
+fn feed_forward(
+    cpu: &mut Cpu,
+    layer: &Layer,
+    config: &ModelConfig,
+    b: &mut Buffers,
+    rows: usize,
+    profile: &mut Option<Profile>,
+) {
     let matrices = [&layer.gate, &layer.up];
     let (forms, count) = forms(&matrices);
     cpu.normalise(
@@ -220,9 +244,12 @@ fn feed_forward(cpu: &mut Cpu, layer: &Layer, config: &ModelConfig, b: &mut Buff
         &forms[..count],
         &b.flags,
     );
+    Profile::mark(profile, Operation::Normalise);
     cpu.gate_up(matrices, &b.activations, rows, &mut b.gate, &mut b.up);
+    Profile::mark(profile, Operation::GateUp);
     let form = Form::of(layer.down.ggml_type());
     cpu.prepare(&b.gate, rows, &mut b.activations, form, &b.flags);
+    Profile::mark(profile, Operation::Normalise);
     cpu.linear_add(
         &layer.down,
         &b.activations,
@@ -230,6 +257,7 @@ fn feed_forward(cpu: &mut Cpu, layer: &Layer, config: &ModelConfig, b: &mut Buff
         &mut b.normed,
         &mut b.residual,
     );
+    Profile::mark(profile, Operation::Down);
 }
 
 /// The forms that matrices want, each once: the first so many of the array.
@@ -250,6 +278,7 @@ pub(super) fn attention_shape(config: &ModelConfig) -> AttentionShape {
         group: config.group(),
         kv_heads: config.kv_heads,
         head_dim: config.head_dim,
+        window: config.sliding_window as usize,
         scale: 1.0 / (config.head_dim as f32).sqrt(),
     }
 }
@@ -293,6 +322,7 @@ impl Forward for Model {
         if batch.rows() == 0 {
             return Ok(());
         }
+        Profile::begin(&mut self.profile);
         self.buffers.flags.clear();
         self.cut(batch);
         let tokens: &[TokenId] = &batch.token_ids;
@@ -305,6 +335,7 @@ impl Forward for Model {
             block_tables: &batch.block_tables,
             pieces: &pieces,
         };
+        Profile::mark(&mut self.profile, Operation::Embed);
         for index in 0..self.config.layers {
             self.layer(index, &places);
         }

@@ -104,11 +104,6 @@ impl<'a> Shapes<'a> {
         blocks.chain([&self.embedding]).chain(&self.output)
     }
 
-    /// The types of all matrices.
-    pub(super) fn types(&self) -> impl Iterator<Item = GgmlType> {
-        self.matrices().map(|matrix| matrix.tensor.ggml_type())
-    }
-
     /// Bytes of all matrices when packed.
     pub(super) fn packed_bytes(&self) -> usize {
         let bytes = |m: &Matrix<'_>| {

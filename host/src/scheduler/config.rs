@@ -40,9 +40,9 @@ pub struct SchedulerConfig {
 impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
-            max_num_seqs: 64,
-            max_num_batched_tokens: 512,
-            max_chunk_tokens: 256,
+            max_num_seqs: 32,
+            max_num_batched_tokens: 256,
+            max_chunk_tokens: 128,
             max_model_len: 2048,
             block_size: 16,
             num_blocks: 1024,

@@ -21,7 +21,7 @@ pub use drive::{Outcome, Simulation};
 pub use loads::{LOADS, load};
 pub use model::{FakeModel, Oracle, expected_token};
 pub use random::Random;
-pub use recorded::recorded_load;
+pub use recorded::{RecordedLoad, recorded_load};
 pub use summary::{Summary, summarize, table};
 pub use swarm::swarm;
 pub use verify::{Coverage, Failure, verify, verify_seed};

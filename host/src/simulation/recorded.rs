@@ -7,24 +7,38 @@ use crate::journal::{JournalReader, ReadError, ReplayReport, replay_with};
 use crate::request::RequestId;
 use crate::scheduler::{Arrival, Finish, Inputs, Plan, Release, ReleaseCause, SchedulerConfig};
 
-/// Reads a journal as a load, with the limits that it was recorded under, and how well it replays.
+/// A journal as a load.
+#[derive(Clone, Debug)]
+pub struct RecordedLoad {
+    /// The limits that it was recorded under.
+    pub config: SchedulerConfig,
+    /// The requests.
+    pub workload: Workload,
+    /// How well it replays.
+    pub report: ReplayReport,
+    /// Requests that had not ended where the journal ends: what becomes of them is made up.
+    pub unended: usize,
+}
+
+/// Reads a journal as a load.
 ///
 /// A request's answer has as many tokens as the journal saw; one that was broken off goes on until
 /// then in any other run too, or until its bound. What lies behind a difference is left out.
 ///
 /// # Errors
 /// Where the file is not a journal.
-pub fn recorded_load(path: &Path) -> Result<(SchedulerConfig, Workload, ReplayReport), ReadError> {
+pub fn recorded_load(path: &Path) -> Result<RecordedLoad, ReadError> {
     let config = JournalReader::open(path)?.header().config.clone();
     let mut load = Recorded::default();
     let report = replay_with(path, |inputs, plan| load.take(inputs, plan))?;
-    Ok((
+    Ok(RecordedLoad {
         config,
-        Workload {
+        unended: load.requests.len() - load.ended,
+        workload: Workload {
             requests: load.requests,
         },
         report,
-    ))
+    })
 }
 
 #[derive(Default)]
@@ -32,6 +46,7 @@ struct Recorded {
     /// Ascending: the place of each is its place in the load.
     ids: Vec<RequestId>,
     requests: Vec<SimulatedRequest>,
+    ended: usize,
 }
 
 impl Recorded {
@@ -69,6 +84,7 @@ impl Recorded {
         let Some(place) = self.place(release.request) else {
             return;
         };
+        self.ended += 1;
         let request = &mut self.requests[place];
         match release.cause {
             ReleaseCause::Finished(Finish::Stop | Finish::Length) => {

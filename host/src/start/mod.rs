@@ -2,6 +2,7 @@
 
 mod accounts;
 mod error;
+mod fingerprint;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -12,20 +13,20 @@ use crate::chat::{ChatError, ChatTemplate};
 use crate::config::{DEFAULT_KV_CACHE_BYTES, DEFAULT_MAX_MODEL_LEN, DeviceArgs, EngineArgs};
 use crate::engine::{Engine, EngineError, Parts};
 use crate::gguf::Gguf;
-use crate::http::Metrics;
-use crate::http::metrics::MetricsLabels;
 use crate::hub;
 use crate::intake::{self, Intake, IntakeLimits};
 use crate::journal::{Chronicle, Header, JournalOptions, JournalReader, JournalWriter};
+use crate::metrics::{Metrics, MetricsLabels};
 use crate::model::{
-    KvDtype, ModelConfig, ModelError, ModelOptions, NUMERICS_VERSION, Placement, PlacementRequest,
+    Footprint, KvDtype, ModelConfig, ModelError, ModelOptions, NUMERICS_VERSION, Placement,
+    PlacementRequest,
 };
-use crate::sampler::SAMPLER_VERSION;
 use crate::scheduler::{Scheduler, SchedulerConfig};
 use crate::tokenizer::Tokenizer;
 
 pub use accounts::Accounts;
 pub use error::StartError;
+pub use fingerprint::derived_fingerprint;
 pub use text::ServedText;
 
 /// Ended requests, and preemptions, that `/debug` can tell of.
@@ -48,8 +49,8 @@ pub struct Running {
     pub config: SchedulerConfig,
     /// Where the model computes, by name.
     pub device: String,
-    /// Digest of model file, numerics version, sampler version and KV dtype: equal fingerprints
-    /// answer equal requests with equal tokens.
+    /// Digest of all that decides an answer beside its request: equal fingerprints answer equal
+    /// requests with equal tokens, text and logprobs.
     pub fingerprint: String,
     engine: JoinHandle<Result<(), EngineError>>,
 }
@@ -102,7 +103,8 @@ pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError>
     let engine = thread
         .spawn(move || Engine::new(parts).run())
         .map_err(StartError::Thread)?;
-    let fingerprint = fingerprint(&digest, args);
+    let numerics = numerics_name(args.kv_cache_dtype);
+    let fingerprint = fingerprint::fingerprint(&digest, &numerics, config.max_model_len);
     Ok(Running {
         intake,
         text,
@@ -147,6 +149,31 @@ pub fn engine_for(
     Ok(Engine::new(parts))
 }
 
+/// Whether an engine would start on `file` with these arguments; loads nothing.
+///
+/// # Errors
+/// What [`start`] would say.
+pub(crate) fn check(file: &Gguf, args: &EngineArgs) -> Result<(), StartError> {
+    let model = ModelConfig::from_gguf(file)?;
+    let config = settle(args, &model);
+    read_text(file)?;
+    check_limits(&config, &model)?;
+    Footprint::of(file, &model_options(args, &config))?;
+    Ok(())
+}
+
+fn check_limits(config: &SchedulerConfig, model: &ModelConfig) -> Result<(), StartError> {
+    config.validate()?;
+    let (max_model_len, context_length) = (config.max_model_len, model.context_length);
+    if max_model_len > context_length {
+        return Err(StartError::ContextTooShort {
+            max_model_len,
+            context_length,
+        });
+    }
+    Ok(())
+}
+
 /// What an engine is made of, with the model where it is placed: no journal, and counters that nobody reads.
 fn assemble(
     placement: Placement,
@@ -156,15 +183,8 @@ fn assemble(
     options: &ModelOptions,
     max_waiting: usize,
 ) -> Result<(Intake, Parts), StartError> {
+    check_limits(config, &ModelConfig::from_gguf(file)?)?;
     let scheduler = Scheduler::new(config.clone())?;
-    let context_length = ModelConfig::from_gguf(file)?.context_length;
-    if config.max_model_len > context_length {
-        let max_model_len = config.max_model_len;
-        return Err(StartError::ContextTooShort {
-            max_model_len,
-            context_length,
-        });
-    }
     let model = placement.load(file, *options)?;
     let (intake, door) = intake::door(IntakeLimits {
         max_waiting,
@@ -175,7 +195,7 @@ fn assemble(
     let parts = Parts {
         door,
         scheduler,
-        model,
+        model: Box::new(model),
         tokenizer: Arc::clone(&text.tokenizer),
         journal: None,
         metrics: Arc::new(Metrics::new(MetricsLabels::default())),
@@ -327,10 +347,4 @@ fn labels(
         cache_dtype: args.kv_cache_dtype.to_string(),
         device: device.to_owned(),
     }
-}
-
-fn fingerprint(model_digest: &str, args: &EngineArgs) -> String {
-    let numerics = numerics_name(args.kv_cache_dtype);
-    let parts = format!("{model_digest} {numerics} {SAMPLER_VERSION}");
-    format!("fp_{}", &blake3::hash(parts.as_bytes()).to_hex()[..16])
 }

@@ -73,6 +73,12 @@ impl TextModel for ServedText {
             .map_err(|error| TextError(error.to_string()))
     }
 
+    fn day(&self) -> Option<u64> {
+        let reads_it = |source: &String| source.contains("strftime_now");
+        let dated = self.template_source.as_ref().is_some_and(reads_it);
+        dated.then(|| clock::unix_seconds() / 86_400)
+    }
+
     fn describe(&self) -> TokenizerInfo {
         TokenizerInfo {
             vocab_size: self.tokenizer.vocab_size() as u32,

@@ -327,12 +327,9 @@ impl Attention {
         (m, l, o)
     }
 
-    /// The splits' merged result against the reference's own, which knows no window.
+    /// The splits' merged result against the reference's own.
     fn check_against_reference(&self, row: usize, head: usize, found: &[f32]) {
         let (positions, heads, kv_heads, dim, _, window) = self.setting;
-        if window != 0 {
-            return;
-        }
         let cached = |list: &[f32]| -> Vec<Vec<f32>> {
             let place = |position| self.place(row, position, head / (heads / kv_heads), 0);
             let positions = 0..=positions[row] as usize;
@@ -342,7 +339,7 @@ impl Attention {
         };
         let q = &self.q[(row * heads + head) * dim..][..dim];
         let (keys, values) = (cached(&self.keys), cached(&self.values));
-        let expected = reference::attention(q, &keys, &values, self.scale);
+        let expected = reference::attention(q, &keys, &values, self.scale, window);
         let bits = |list: &[f32]| list.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         assert_eq!(bits(found), bits(&expected), "row {row}, head {head}");
     }

@@ -9,7 +9,7 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut out = Vec::new();
     for format in Format::ALL {
         let block = format.block_len();
-        for inputs in [block, 2 * block, if block == 1 { 300 } else { 9 * block }] {
+        for inputs in [block, 4 * block, if block == 1 { 300 } else { 9 * block }] {
             out.push(case(format, inputs));
         }
     }

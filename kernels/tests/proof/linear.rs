@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
             (2, 512 * 3 + block, 1),
             (2, 512 * 4 + block, 1),
             (17, 2 * block, 1),
-            (2, if block == 1 { 8 } else { 4 * block }, 1),
+            (2, if block == 1 { 8 } else { 5 * block }, 1),
         ];
         out.extend(shapes.map(|(outputs, inputs, rows)| case(format, 1, outputs, inputs, rows)));
         let shapes = [
@@ -39,6 +39,40 @@ pub(crate) fn cases() -> Vec<Case> {
             (2, 512 * 4 + block, 1),
         ];
         out.extend(shapes.map(|(outputs, inputs, rows)| case(format, 8, outputs, inputs, rows)));
+        if format.is_quantised() {
+            // A chunk at most; a segment and a bit; two segments and rows of two blocks; outputs of
+            // two blocks; whole tiles and columns; columns that begin with their last row.
+            let shapes = [
+                (17, block, 3),
+                (3, 512 + block, 9),
+                (32, 1024, 65),
+                (65, block, 17),
+                (2, if block == 32 { 160 } else { 768 }, 1),
+                (64, block, 64),
+                (2, block, 25),
+                (2, block, 33),
+                (2, block, 41),
+                (2, block, 49),
+                (2, block, 57),
+            ];
+            let case = |(outputs, inputs, rows)| case(format, 64, outputs, inputs, rows);
+            out.extend(shapes.map(case));
+        }
+    }
+    out
+}
+
+/// Shapes that nobody chose, of every format.
+pub(crate) fn random(random: &mut Random) -> Vec<Case> {
+    let mut out = Vec::new();
+    for format in Format::ALL {
+        let block = format.block_len() as u64;
+        for at_once in [1, 8] {
+            let outputs = 1 + random.below(70) as usize;
+            let inputs = (block * (1 + random.below(3000 / block))) as usize;
+            let rows = 1 + random.below(if at_once == 1 { 1 } else { 20 }) as usize;
+            out.push(case(format, at_once, outputs, inputs, rows));
+        }
     }
     out
 }

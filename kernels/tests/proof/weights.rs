@@ -76,9 +76,14 @@ fn ggml_type(format: Format) -> GgmlType {
         Format::Q5_0 => GgmlType::Q5_0,
         Format::Q5_1 => GgmlType::Q5_1,
         Format::Q8_0 => GgmlType::Q8_0,
+        Format::IQ4_NL => GgmlType::IQ4_NL,
+        Format::MXFP4 => GgmlType::MXFP4,
+        Format::Q2_K => GgmlType::Q2_K,
+        Format::Q3_K => GgmlType::Q3_K,
         Format::Q4_K => GgmlType::Q4_K,
         Format::Q5_K => GgmlType::Q5_K,
         Format::Q6_K => GgmlType::Q6_K,
+        Format::IQ4_XS => GgmlType::IQ4_XS,
     }
 }
 
@@ -94,7 +99,17 @@ fn block(ggml_type: GgmlType, random: &mut Random) -> Vec<u8> {
         .collect();
     let scales: &[usize] = match ggml_type {
         GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
+        GgmlType::Q2_K => &[80, 82],
+        GgmlType::Q3_K => &[108],
         GgmlType::Q6_K => &[208],
+        GgmlType::MXFP4 => {
+            // Powers of two as scales are; sometimes the least two, which are subnormal.
+            bytes[0] = match random.below(16) {
+                0 => random.below(2) as u8,
+                _ => 110 + random.below(24) as u8,
+            };
+            &[]
+        }
         _ => &[0],
     };
     for at in scales {

@@ -3,6 +3,7 @@
 mod arithmetic;
 mod convergence;
 mod copies;
+mod halves;
 mod matrix;
 mod memory;
 mod parsing;

@@ -4,15 +4,18 @@
 //! changes no bit.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Mutex;
+
+use lockstep_simd::activations::GROUP;
+use lockstep_simd::linear::{self as kernel, Output};
+use lockstep_simd::rows;
 
 use super::activations::{Activations, Form};
 use super::attention::Scratch;
 use super::kv::KvPool;
-use super::linear::{Output, linear};
 use super::pack::PackedMatrix;
 use super::pool::Pool;
-use super::rows;
 use crate::backend::Isa;
 
 mod attend;
@@ -35,6 +38,28 @@ pub struct Cpu {
     pool: Pool,
     scratch: Vec<Mutex<Scratch>>,
     partials: Partials,
+}
+
+/// Multiplies `rows` rows of prepared activations with the outputs of a range of tiles.
+///
+/// # Safety
+/// The machine has `isa`; nobody writes the activations meanwhile; the output has room for the rows at
+/// the tiles' outputs, and nobody else touches it there.
+///
+/// # Panics
+/// If the activations have no room for such rows.
+pub(super) unsafe fn linear(
+    isa: Isa,
+    matrix: &PackedMatrix,
+    tiles: Range<usize>,
+    activations: &Activations,
+    rows: usize,
+    output: Output,
+) {
+    let form = Form::of(matrix.ggml_type());
+    let activations = activations.base(form, rows, matrix.inputs());
+    // SAFETY: the activations have room for the rows; the rest is as the caller says.
+    unsafe { kernel::linear(isa, matrix.matrix(), tiles, activations, rows, output) };
 }
 
 impl Cpu {
@@ -73,7 +98,11 @@ impl Cpu {
     }
 
     fn rows(&mut self, rows: usize, work: &(dyn Fn(usize) + Sync)) {
-        let grain = if rows <= FEW_ROWS { FEW_ROWS } else { 1 };
+        let grain = match rows {
+            ..=FEW_ROWS => FEW_ROWS,
+            // Whole groups, whose rows are neighbours in memory.
+            _ => (rows / (4 * self.pool.threads()) / GROUP * GROUP).clamp(1, GROUP),
+        };
         self.pool
             .share(rows, grain, &|_, range| range.for_each(work));
     }

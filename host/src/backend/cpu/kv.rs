@@ -1,120 +1,28 @@
-//! The memory of the KV pool.
-//!
-//! In a block the keys of a head stand dimension by dimension, so that vector lanes run over
-//! positions; its values stand position by position, so that lanes run over dimensions.
+//! The memory of the KV pool; its layout is [`lockstep_simd::kv`]'s.
 
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
-use half::f16;
+use lockstep_simd::kv::Kv;
+pub use lockstep_simd::kv::{KvDtype, KvShape};
 
 use super::memory::Bytes;
-use super::rows;
-use super::simd::{Simd, WIDTH};
-use crate::backend::Isa;
-
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum KvDtype {
-    /// f16, rounded to nearest even.
-    #[default]
-    F16,
-    /// f32, as they are.
-    F32,
-}
-
-impl KvDtype {
-    /// Bytes of an element.
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::F16 => 2,
-            Self::F32 => 4,
-        }
-    }
-
-    /// Its name, as [`FromStr`](std::str::FromStr) reads it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F16 => "f16",
-            Self::F32 => "f32",
-        }
-    }
-}
-
-impl std::fmt::Display for KvDtype {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for KvDtype {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "f16" => Ok(Self::F16),
-            "f32" => Ok(Self::F32),
-            _ => Err(format!("unknown KV cache type {text:?}: f16 or f32")),
-        }
-    }
-}
-
-/// The shape of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KvShape {
-    /// Layers of the model.
-    pub layers: usize,
-    /// Heads of keys and values.
-    pub heads: usize,
-    /// Elements of a head, a multiple of 16.
-    pub head_dim: usize,
-    /// Blocks of the pool.
-    pub blocks: usize,
-    /// Positions of a block, a multiple of 16.
-    pub block_size: usize,
-    /// How elements are stored.
-    pub dtype: KvDtype,
-}
-
-impl KvShape {
-    /// Elements of one head's keys (or values) in a block.
-    const fn head(&self) -> usize {
-        self.head_dim * self.block_size
-    }
-
-    /// Bytes of a block in one layer, keys and values.
-    const fn block_bytes(&self) -> usize {
-        2 * self.heads * self.head() * self.dtype.bytes()
-    }
-
-    /// Bytes of a pool of this shape; `None` where that exceeds the address space.
-    pub fn bytes(&self) -> Option<usize> {
-        let factors = [
-            self.heads,
-            self.head_dim,
-            self.block_size,
-            self.dtype.bytes(),
-            self.layers,
-            self.blocks,
-        ];
-        factors
-            .into_iter()
-            .try_fold(2_usize, |product, factor| product.checked_mul(factor))
-    }
-}
 
 /// The keys and values of every block and layer.
 #[derive(Debug)]
 pub struct KvPool {
-    shape: KvShape,
     bytes: Bytes,
-    base: *mut u8,
+    places: Kv,
 }
 
-// SAFETY: the pointer is where the owned memory begins; concurrent access is the kernels' duty.
-unsafe impl Send for KvPool {}
-// SAFETY: as above.
-unsafe impl Sync for KvPool {}
+/// Where everything is in it.
+impl Deref for KvPool {
+    type Target = Kv;
+
+    fn deref(&self) -> &Kv {
+        &self.places
+    }
+}
 
 impl KvPool {
     /// A pool of this shape; memory is taken from the system as blocks are first written.
@@ -124,18 +32,14 @@ impl KvPool {
     pub fn new(shape: KvShape) -> io::Result<Self> {
         let size = shape.bytes().ok_or(io::ErrorKind::OutOfMemory)?;
         let mut bytes = Bytes::zeroed(size)?;
-        let base = bytes.as_mut_ptr();
-        Ok(Self { shape, bytes, base })
-    }
-
-    /// Its shape.
-    pub const fn shape(&self) -> &KvShape {
-        &self.shape
+        // SAFETY: the bytes are there as long as the pool is, aligned to a page.
+        let places = unsafe { Kv::new(shape, bytes.as_mut_ptr()) };
+        Ok(Self { bytes, places })
     }
 
     fn block_range(&self, layer: usize, block: usize) -> Range<usize> {
-        let size = self.shape.block_bytes();
-        let first = (layer * self.shape.blocks + block) * size;
+        let size = self.shape().block_bytes();
+        let first = (layer * self.shape().blocks + block) * size;
         first..first + size
     }
 
@@ -144,135 +48,10 @@ impl KvPool {
     /// # Panics
     /// If there is no such block.
     pub fn copy_block(&mut self, from: usize, to: usize) {
-        assert!(from < self.shape.blocks && to < self.shape.blocks);
-        for layer in 0..self.shape.layers {
+        assert!(from < self.shape().blocks && to < self.shape().blocks);
+        for layer in 0..self.shape().layers {
             let (from, to) = (self.block_range(layer, from), self.block_range(layer, to));
             self.bytes.as_mut_slice().copy_within(from, to.start);
         }
-    }
-
-    /// Where the keys (`part` 0) or values (`part` 1) of a head of a block begin.
-    ///
-    /// # Panics
-    /// If there is no such place.
-    pub(super) fn place(&self, layer: usize, block: usize, part: usize, head: usize) -> *mut u8 {
-        let shape = &self.shape;
-        assert!(layer < shape.layers && block < shape.blocks && head < shape.heads && part < 2);
-        let first = self.block_range(layer, block).start;
-        let offset = (part * shape.heads + head) * shape.head() * shape.dtype.bytes();
-        // SAFETY: the place was checked.
-        unsafe { self.base.add(first + offset) }
-    }
-
-    /// Stores elements `dim..dim + 16` of the key of one head at a slot; whether all are finite as stored.
-    ///
-    /// # Safety
-    /// The machine has `isa`; no other thread accesses these elements meanwhile.
-    ///
-    /// # Panics
-    /// If there is no such place.
-    pub unsafe fn store_key(
-        &self,
-        isa: Isa,
-        layer: usize,
-        slot: usize,
-        head: usize,
-        dim: usize,
-        x: &[f32; WIDTH],
-    ) -> bool {
-        let size = self.shape.block_size;
-        assert!(dim + WIDTH <= self.shape.head_dim);
-        let base = self.place(layer, slot / size, 0, head);
-        let first = dim * size + slot % size;
-        // SAFETY: the place and the dimensions were checked; nobody else is there.
-        unsafe {
-            match self.shape.dtype {
-                KvDtype::F16 => store_f16(isa, base.cast(), first, size, x),
-                KvDtype::F32 => store_f32(base.cast(), first, size, x),
-            }
-        }
-    }
-
-    /// Stores elements `dim..dim + 16` of the value of one head at a slot; whether all are finite as stored.
-    ///
-    /// # Safety
-    /// The machine has `isa`; no other thread accesses these elements meanwhile.
-    ///
-    /// # Panics
-    /// If there is no such place.
-    pub unsafe fn store_value(
-        &self,
-        isa: Isa,
-        layer: usize,
-        slot: usize,
-        head: usize,
-        dim: usize,
-        x: &[f32; WIDTH],
-    ) -> bool {
-        let size = self.shape.block_size;
-        assert!(dim + WIDTH <= self.shape.head_dim);
-        let base = self.place(layer, slot / size, 1, head);
-        let first = slot % size * self.shape.head_dim + dim;
-        // SAFETY: the place and the dimensions were checked; nobody else is there.
-        unsafe {
-            match self.shape.dtype {
-                KvDtype::F16 => store_f16(isa, base.cast(), first, 1, x),
-                KvDtype::F32 => store_f32(base.cast(), first, 1, x),
-            }
-        }
-    }
-}
-
-/// Stores elements `stride` apart.
-unsafe fn store_f16(
-    isa: Isa,
-    base: *mut u16,
-    first: usize,
-    stride: usize,
-    x: &[f32; WIDTH],
-) -> bool {
-    // SAFETY: the machine has `isa`.
-    let halves = unsafe { rows::to_f16(isa, x) };
-    for (i, half) in halves.iter().enumerate() {
-        // SAFETY: the caller checked the place.
-        unsafe { *base.add(first + i * stride) = *half };
-    }
-    // An exponent of all ones, in any lane; no early end, so that lanes are looked at together.
-    halves
-        .iter()
-        .fold(true, |finite, half| finite & (half & 0x7c00 != 0x7c00))
-}
-
-/// Stores elements `stride` apart.
-unsafe fn store_f32(base: *mut f32, first: usize, stride: usize, x: &[f32; WIDTH]) -> bool {
-    for (i, x) in x.iter().enumerate() {
-        // SAFETY: the caller checked the place.
-        unsafe { *base.add(first + i * stride) = *x };
-    }
-    x.iter().all(|x| x.is_finite())
-}
-
-/// An element of the pool.
-pub(super) trait KvElement: Copy {
-    /// Loads sixteen, exactly.
-    ///
-    /// # Safety
-    /// The instruction set is enabled; sixteen elements are there.
-    unsafe fn load<S: Simd>(p: *const Self) -> S::F;
-}
-
-impl KvElement for f16 {
-    #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const Self) -> S::F {
-        // SAFETY: as the caller says; f16 is a u16 of bits.
-        unsafe { S::load_f16(p.cast()) }
-    }
-}
-
-impl KvElement for f32 {
-    #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const Self) -> S::F {
-        // SAFETY: as the caller says.
-        unsafe { S::load(p) }
     }
 }

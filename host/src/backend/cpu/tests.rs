@@ -3,15 +3,17 @@
 use std::sync::Mutex;
 
 use half::f16;
+use lockstep_simd::attention::{self, Item, ROWS};
+use lockstep_simd::linear::Output;
+use lockstep_simd::rows;
 use quickcheck::{Arbitrary, Gen, QuickCheck};
 
 use super::activations::{Activations, Form};
-use super::attention::{self, Item, ROWS, Scratch};
+use super::attention::Scratch;
+use super::device::linear;
 use super::kv::{KvDtype, KvPool, KvShape};
-use super::linear::{Output, linear};
 use super::pack::PackedMatrix;
 use super::pool::Pool;
-use super::rows;
 use crate::backend::reference::{self, SPLIT};
 use crate::backend::{Isa, decode, exp};
 use crate::gguf::GgmlType;
@@ -345,7 +347,7 @@ impl Sequence {
         }
     }
 
-    fn reference(&self, position: usize, scale: f32) -> Vec<f32> {
+    fn reference(&self, position: usize, scale: f32, window: usize) -> Vec<f32> {
         let group = self.heads / self.kv_heads;
         let head = |head: usize| -> Vec<f32> {
             let part =
@@ -357,7 +359,13 @@ impl Sequence {
                     .collect()
             };
             let query = part(&self.queries[position], head);
-            reference::attention(&query, &take(&self.keys), &take(&self.values), scale)
+            reference::attention(
+                &query,
+                &take(&self.keys),
+                &take(&self.values),
+                scale,
+                window,
+            )
         };
         (0..self.heads).flat_map(head).collect()
     }
@@ -417,6 +425,7 @@ impl Sequence {
         position: usize,
         rows: usize,
         scale: f32,
+        window: usize,
     ) -> Vec<f32> {
         let (group, width) = (self.heads / self.kv_heads, self.heads * self.head_dim);
         let mut scratch = Scratch::new(group, self.head_dim);
@@ -437,9 +446,10 @@ impl Sequence {
                     out_stride: width,
                     rows,
                     group,
+                    window,
                     scale,
                 };
-                attention::attend(isa, pool, item, &mut scratch);
+                attention::attend(isa, **pool, item, scratch.as_mut_slice());
             }
         }
         out
@@ -448,7 +458,7 @@ impl Sequence {
 
 #[test]
 fn attention_equals_the_reference_whatever_rows_and_blocks() {
-    check(40, |seed| {
+    check(80, |seed| {
         let g = &mut Gen::from_size_and_seed(100, seed);
         let dtype = [KvDtype::F16, KvDtype::F32][usize::arbitrary(g) % 2];
         let sequence = Sequence::random(g, dtype);
@@ -456,13 +466,15 @@ fn attention_equals_the_reference_whatever_rows_and_blocks() {
         let rows = (1 + usize::arbitrary(g) % ROWS).min(sequence.positions);
         let last = sequence.positions - 1;
         let first = (last + 1 - rows).max(last / SPLIT * SPLIT);
+        // None, one that is narrower than the rows, some inside and across splits, one that is wider.
+        let window = [0, 1, 3, 16, 100, 255, 256, 257, 300, 1000][usize::arbitrary(g) % 10];
         let expected: Vec<f32> = (first..=last)
-            .flat_map(|p| sequence.reference(p, scale))
+            .flat_map(|p| sequence.reference(p, scale, window))
             .collect();
         [16, 32, 48, 256].into_iter().all(|block_size| {
             let stored = sequence.store(dtype, block_size);
             machine().all(|isa| {
-                let found = sequence.attend(isa, &stored, first, last + 1 - first, scale);
+                let found = sequence.attend(isa, &stored, first, last + 1 - first, scale, window);
                 bits(&found) == bits(&expected)
             })
         })

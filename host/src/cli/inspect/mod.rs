@@ -73,7 +73,8 @@ impl Limits {
     }
 }
 
-/// Says what a model file holds and the memory that serving it will need; loads nothing.
+/// Says what a model file holds and the memory that serving it will need; loads nothing. Success where
+/// it can be served so.
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let path = hub::resolve(&args.model)?;
     let file = Gguf::open(&path)?;
@@ -83,5 +84,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     } else {
         tell!("{report}");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(match report.refusal() {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
+    })
 }

@@ -35,6 +35,8 @@ pub(super) struct Report {
     memory: Part<MemoryPart>,
     /// Where `serve` would compute.
     device: Part<String>,
+    /// Why `serve` and `run` would refuse it with these limits.
+    refusal: Option<String>,
 }
 
 /// A part of the report, or why there is none.
@@ -137,7 +139,15 @@ impl Report {
             chat_template_error,
             memory: memory_part(file, args).into(),
             device: device_part(file, args).into(),
+            refusal: start::check(file, args)
+                .err()
+                .map(|error| error.to_string()),
         }
+    }
+
+    /// Why the file cannot be served with these limits, if it cannot.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
     }
 }
 
@@ -243,6 +253,7 @@ mod tests {
         let report = report(tiny_llama(1), |args| {
             args.num_blocks = Some(10);
             args.block_size = 32;
+            args.max_model_len = Some(320);
         });
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["architecture"], "llama");
@@ -253,6 +264,7 @@ mod tests {
             serde_json::json!([0, 2])
         );
         assert_eq!(json["chat_template"], "works");
+        assert_eq!(report.refusal(), None);
         // Two layers, keys and values, two heads of 16, two bytes each.
         assert_eq!(json["memory"]["kv_bytes_per_token"], 2 * 2 * 2 * 16 * 2);
         assert_eq!(json["memory"]["kv_tokens"], 320);
@@ -280,5 +292,16 @@ mod tests {
         assert!(text.contains("model          not usable: "), "{text}");
         assert!(text.contains("tokenizer      not usable: "), "{text}");
         assert!(!text.contains('\x1b'));
+        assert!(report.refusal().is_some());
+    }
+
+    #[test]
+    fn what_serving_would_refuse_is_told() {
+        let long = report(tiny_llama(1), |args| args.max_model_len = Some(100_000));
+        let told = long.refusal().expect("the context is 512 tokens");
+        assert!(told.contains("100000") && told.contains("512"), "{told}");
+        let budget = report(tiny_llama(1), |args| args.max_num_batched_tokens = 3);
+        assert!(budget.refusal().is_some());
+        assert!(budget.to_string().contains("serving        refused: "));
     }
 }

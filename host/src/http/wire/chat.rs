@@ -195,11 +195,14 @@ pub(in crate::http) fn read_tools(items: Vec<Value>) -> Result<Vec<Value>, ApiEr
         }
         let function = tool.required("function")?;
         let mut function = Fields::new(function, &tool.path("function"))?;
+        let path = function.path("name");
         match function.required("name")? {
             Value::String(name) if !name.is_empty() => {}
-            other => {
-                return Err(fields::wrong_type(&function.path("name"), "a name", &other));
+            Value::String(_) => {
+                let message = format!("{path} must not be empty");
+                return Err(ApiError::field(path, message));
             }
+            other => return Err(fields::wrong_type(&path, "a string", &other)),
         }
         function.object("parameters")?;
     }
@@ -412,6 +415,16 @@ mod tests {
             (json!({"messages": []}), "messages"),
             (json!({"messages": "hi"}), "messages"),
             (json!({"use_beam_search": true}), "use_beam_search"),
+            (
+                json!({"tools": [{"function": {"name": ""}}]}),
+                "tools[0].function.name",
+            ),
+            (
+                json!({"tools": [{"function": {"name": 3}}]}),
+                "tools[0].function.name",
+            ),
+            (json!({"tools": {}}), "tools"),
+            (json!({"tools": [3]}), "tools[0]"),
         ];
         for (body, param) in cases {
             let error = read(body.clone()).expect_err(&body.to_string());
@@ -428,7 +441,7 @@ mod tests {
         let request = read(json!({
             "temperature": 0.5, "top_k": -1, "seed": -1, "logit_bias": {"7": 1.5, "3": -2},
             "stop": "END", "priority": -3, "max_tokens": 5.0, "max_completion_tokens": 6,
-            "allowed_token_ids": [9, 3, 9], "unknown": {"x": 1}
+            "allowed_token_ids": [9, 3, 9], "unknown": {"x": 1}, "top_p": 1e-300
         }))
         .unwrap();
         let common = request.common;
@@ -436,6 +449,7 @@ mod tests {
             (common.sampling.temperature, common.sampling.top_k),
             (0.5, 0)
         );
+        assert_eq!(common.sampling.top_p, f32::MIN_POSITIVE);
         assert_eq!(common.seed, Some(u64::MAX));
         assert_eq!(common.sampling.logit_bias, [(3, -2.0), (7, 1.5)]);
         assert_eq!(

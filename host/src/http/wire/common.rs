@@ -154,13 +154,14 @@ fn take_top_k(fields: &mut Fields) -> Result<u32, ApiError> {
 }
 
 fn take_top_p(fields: &mut Fields) -> Result<f32, ApiError> {
-    match fields.float("top_p", 0.0..=1.0)? {
-        Some(0.0) => Err(ApiError::field(
-            "top_p",
-            "top_p is 0; it must be above 0 and at most 1",
-        )),
-        value => Ok(value.unwrap_or(1.0)),
+    let zero = fields.peek("top_p").as_f64() == Some(0.0);
+    let top_p = fields.float("top_p", 0.0..=1.0)?.unwrap_or(1.0);
+    if zero {
+        let message = "top_p is 0; it must be above 0 and at most 1";
+        return Err(ApiError::field("top_p", message));
     }
+    // What is above 0 stays so as the sampler's shorter number: the most likely token is kept.
+    Ok(top_p.max(f32::MIN_POSITIVE))
 }
 
 fn take_repetition_penalty(fields: &mut Fields) -> Result<f32, ApiError> {

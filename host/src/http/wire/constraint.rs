@@ -16,8 +16,7 @@ pub(in crate::http) fn take_constraint(
 ) -> Result<Option<(String, Constraint)>, ApiError> {
     let mut found = Vec::new();
     if let Some(format) = body.fields("response_format")? {
-        let path = format.path("type");
-        found.extend(read_response_format(format)?.map(|constraint| (path, constraint)));
+        found.extend(read_response_format(format)?);
     }
     if let Some(mut outputs) = body.fields("structured_outputs")? {
         take_spellings(&mut outputs, "", &mut found)?;
@@ -34,13 +33,15 @@ pub(in crate::http) fn take_constraint(
     Ok(found.pop())
 }
 
-fn read_response_format(mut format: Fields) -> Result<Option<Constraint>, ApiError> {
+fn read_response_format(mut format: Fields) -> Result<Option<(String, Constraint)>, ApiError> {
     let path = format.path("type");
-    let kind = format.string("type")?.unwrap_or_default();
-    let constraint = match kind.as_str() {
-        "text" => None,
-        "json_object" => Some(Constraint::JsonObject),
-        "json_schema" => Some(Constraint::JsonSchema(take_schema(&mut format)?)),
+    let constraint = match format.required("type")?.as_str() {
+        Some("text") => None,
+        Some("json_object") => Some((path, Constraint::JsonObject)),
+        Some("json_schema") => {
+            let (path, schema) = take_schema(&mut format)?;
+            Some((path, Constraint::JsonSchema(schema)))
+        }
         _ => {
             let message = format!("{path} must be text, json_object or json_schema");
             return Err(ApiError::field(path, message));
@@ -50,17 +51,22 @@ fn read_response_format(mut format: Fields) -> Result<Option<Constraint>, ApiErr
     Ok(constraint)
 }
 
-/// The schema of a `json_schema` format: nested as in chat, or beside the type as in responses.
-fn take_schema(format: &mut Fields) -> Result<Value, ApiError> {
-    match format.fields("json_schema")? {
-        Some(mut inner) => {
-            let schema = inner.required("schema")?;
-            inner.ignore(&["name", "strict", "description"]);
-            inner.finish();
-            Ok(schema)
-        }
-        None => format.required("schema"),
-    }
+/// The schema of a `json_schema` format, with its path: nested as in chat, or beside the type as in
+/// responses.
+fn take_schema(format: &mut Fields) -> Result<(String, Value), ApiError> {
+    let Some(mut inner) = format.fields("json_schema")? else {
+        let path = format.path("schema");
+        let schema = match format.any("schema") {
+            Some(schema) => schema,
+            None => format.required("json_schema")?,
+        };
+        return Ok((path.clone(), read_schema(schema, &path)?));
+    };
+    let path = inner.path("schema");
+    let schema = inner.required("schema")?;
+    inner.ignore(&["name", "strict", "description"]);
+    inner.finish();
+    Ok((path.clone(), read_schema(schema, &path)?))
 }
 
 fn take_spellings(
@@ -70,10 +76,9 @@ fn take_spellings(
 ) -> Result<(), ApiError> {
     let name = |kind: &str| format!("{prefix}{kind}");
     if let Some(schema) = fields.any(&name("json")) {
-        found.push((
-            fields.path(&name("json")),
-            Constraint::JsonSchema(read_schema(schema)?),
-        ));
+        let path = fields.path(&name("json"));
+        let schema = read_schema(schema, &path)?;
+        found.push((path, Constraint::JsonSchema(schema)));
     }
     if fields.bool(&name("json_object"))? == Some(true) {
         found.push((fields.path(&name("json_object")), Constraint::JsonObject));
@@ -95,15 +100,12 @@ fn take_spellings(
 }
 
 /// A schema, or a text that holds one.
-fn read_schema(value: Value) -> Result<Value, ApiError> {
+fn read_schema(value: Value, path: &str) -> Result<Value, ApiError> {
     match value {
         Value::String(text) => serde_json::from_str(&text)
-            .map_err(|_| ApiError::invalid("the JSON schema is a string that is not JSON")),
+            .map_err(|_| ApiError::field(path, format!("{path} is a string that holds no JSON"))),
         schema @ (Value::Object(_) | Value::Bool(_)) => Ok(schema),
-        other => Err(ApiError::invalid(format!(
-            "a JSON schema must be an object, not {}",
-            fields::kind(&other)
-        ))),
+        other => Err(fields::wrong_type(path, "a JSON schema", &other)),
     }
 }
 
@@ -114,13 +116,7 @@ fn read_choices(items: Vec<Value>, path: &str) -> Result<Vec<String>, ApiError> 
             format!("{path} must have at least one text"),
         ));
     }
-    items
-        .into_iter()
-        .map(|item| match item {
-            Value::String(text) => Ok(text),
-            other => Err(fields::wrong_type(path, "a list of strings", &other)),
-        })
-        .collect()
+    fields::strings(items, path)
 }
 
 #[cfg(test)]
@@ -167,18 +163,47 @@ mod tests {
 
     #[test]
     fn a_malformed_one_is_refused() {
-        for body in [
-            json!({"response_format": {"type": "xml"}}),
-            json!({"response_format": {}}),
-            json!({"response_format": "json"}),
-            json!({"response_format": {"type": "json_schema"}}),
-            json!({"guided_choice": []}),
-            json!({"guided_json": "{"}),
-            json!({"guided_json": 3}),
-            json!({"guided_regex": "a", "response_format": {"type": "json_object"}}),
+        for (body, path) in [
+            (
+                json!({"response_format": {"type": "xml"}}),
+                "response_format.type",
+            ),
+            (
+                json!({"response_format": {"type": 3}}),
+                "response_format.type",
+            ),
+            (json!({"response_format": {}}), "response_format.type"),
+            (json!({"response_format": "json"}), "response_format"),
+            (
+                json!({"response_format": {"type": "json_schema"}}),
+                "response_format.json_schema",
+            ),
+            (
+                json!({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}),
+                "response_format.json_schema.schema",
+            ),
+            (
+                json!({"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}}),
+                "response_format.json_schema.schema",
+            ),
+            (json!({"guided_choice": []}), "guided_choice"),
+            (json!({"guided_choice": "a"}), "guided_choice"),
+            (json!({"guided_choice": ["a", 3]}), "guided_choice[1]"),
+            (
+                json!({"structured_outputs": {"choice": [null]}}),
+                "structured_outputs.choice[0]",
+            ),
+            (json!({"guided_json": "{"}), "guided_json"),
+            (json!({"guided_json": 3}), "guided_json"),
+            (
+                json!({"guided_regex": "a", "response_format": {"type": "json_object"}}),
+                "guided_regex",
+            ),
         ] {
-            let error = take_constraint(&mut Fields::new(body, "").unwrap()).unwrap_err();
+            let error = take_constraint(&mut Fields::new(body.clone(), "").unwrap()).unwrap_err();
             assert_eq!(error.status, 400);
+            assert_eq!(error.param.as_deref(), Some(path), "{body}");
+            assert!(error.message.contains(path) || path == "guided_regex");
         }
     }
 }

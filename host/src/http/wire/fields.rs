@@ -4,13 +4,15 @@
 
 use std::ops::RangeInclusive;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::super::error::ApiError;
 
 /// Names of ignored fields that are logged per object, and how much of each.
 const LOGGED_NAMES: usize = 16;
 const LOGGED_CHARS: usize = 40;
+/// Up to here every whole number is a double: 2^53.
+const LAST_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// An object whose fields are taken out one by one.
 #[derive(Debug)]
@@ -205,22 +207,37 @@ pub(in crate::http) fn integer(
     let Value::Number(number) = value else {
         return Err(wrong_type(path, "a whole number", value));
     };
-    let whole = number
-        .as_i128()
-        .or_else(|| number.as_f64().and_then(exact_integer))
-        .ok_or_else(|| {
-            ApiError::field(path, format!("{path} must be a whole number, not {number}"))
-        })?;
-    if !range.contains(&whole) {
-        return Err(out_of_range(path, whole, range.start(), range.end()));
+    let (least, most) = (*range.start(), *range.end());
+    match whole(number) {
+        Some(whole) if range.contains(&whole) => Ok(whole),
+        Some(whole) => Err(out_of_range(path, whole, least, most)),
+        None => Err(not_exact(number, path, least, most)),
     }
-    Ok(whole)
 }
 
-/// Doubles are exact integers up to 2^53; a larger one may not be what the caller wrote.
-fn exact_integer(number: f64) -> Option<i128> {
-    let exact = number.fract() == 0.0 && number.abs() <= 9_007_199_254_740_992.0;
-    exact.then_some(number as i128)
+/// The whole number that a number is. Doubles are exact up to 2^53: a larger one may not be what the
+/// caller wrote.
+fn whole(number: &Number) -> Option<i128> {
+    let exact = |double: &f64| double.fract() == 0.0 && double.abs() <= LAST_EXACT;
+    number
+        .as_i128()
+        .or_else(|| number.as_f64().filter(exact).map(|double| double as i128))
+}
+
+/// The error of a number that is no whole one, or too large a double to tell which it is.
+fn not_exact(number: &Number, path: &str, least: i128, most: i128) -> ApiError {
+    let double = number.as_f64().unwrap_or(f64::INFINITY);
+    if double.abs() <= LAST_EXACT {
+        let message = format!("{path} must be a whole number, not {number}");
+        return ApiError::field(path, message);
+    }
+    if double < least as f64 || double > most as f64 {
+        return out_of_range(path, number, least, most);
+    }
+    let message = format!(
+        "{path} is {number}, which is not exact: whole numbers above 2^53 must be written in digits, up to {most}"
+    );
+    ApiError::field(path, message)
 }
 
 /// A list of at most `max` entries.
@@ -233,6 +250,19 @@ pub(in crate::http) fn list(value: Value, path: &str, max: usize) -> Result<Vec<
         )),
         other => Err(wrong_type(path, "a list", &other)),
     }
+}
+
+/// The texts of a list, each named by its place where it is none.
+pub(in crate::http) fn strings(items: Vec<Value>, path: &str) -> Result<Vec<String>, ApiError> {
+    let text = |(position, item)| match item {
+        Value::String(text) => Ok(text),
+        other => Err(wrong_type(
+            &format!("{path}[{position}]"),
+            "a string",
+            &other,
+        )),
+    };
+    items.into_iter().enumerate().map(text).collect()
 }
 
 /// A list of token ids. Ids outside the vocabulary are named.
@@ -258,19 +288,22 @@ pub(in crate::http) fn token_id(
     path: &dyn std::fmt::Display,
     vocab_size: u32,
 ) -> Result<u32, ApiError> {
-    let id = value.as_u64().filter(|&id| id < u64::from(vocab_size));
-    if let Some(id) = id.and_then(|id| u32::try_from(id).ok()) {
+    let Value::Number(number) = value else {
+        return Err(wrong_type(&path.to_string(), "a token id", value));
+    };
+    let id = whole(number);
+    let known = id.and_then(|id| u32::try_from(id).ok());
+    if let Some(id) = known.filter(|&id| id < vocab_size) {
         return Ok(id);
     }
     let path = path.to_string();
-    match value {
-        Value::Number(number) => Err(ApiError::field(
-            path.clone(),
-            format!("{path}: token id {number} is outside the vocabulary of {vocab_size}"),
-        )
-        .code("unknown_token")),
-        other => Err(wrong_type(&path, "a token id", other)),
+    let whole = id.is_some() || number.as_f64().is_some_and(|double| double.fract() == 0.0);
+    if !whole {
+        let message = format!("{path} must be a token id, which is a whole number, not {number}");
+        return Err(ApiError::field(path, message).code("invalid_type"));
     }
+    let message = format!("{path}: token id {number} is outside the vocabulary of {vocab_size}");
+    Err(ApiError::field(path, message).code("unknown_token"))
 }
 
 /// The error of a field with a value of the wrong type.
@@ -325,6 +358,39 @@ mod tests {
             fields.float("d", 0.0..=2.0).unwrap_err().param.as_deref(),
             Some("d")
         );
+    }
+
+    #[test]
+    fn large_numbers_are_told_what_is_wrong_with_them() {
+        let message = |value: Value, range| integer(&value, "n", range).unwrap_err().message;
+        assert_eq!(
+            message(json!(1e20), 1..=16),
+            "n is 1e+20; it must lie in 1 to 16"
+        );
+        assert_eq!(
+            message(json!(-1e300), 1..=16),
+            "n is -1e+300; it must lie in 1 to 16"
+        );
+        let seeds = i128::from(i64::MIN)..=i128::from(u64::MAX);
+        let told = message(json!(1e18), seeds.clone());
+        assert!(told.contains("not exact"), "{told}");
+        assert_eq!(
+            integer(&json!(u64::MAX), "n", seeds).unwrap(),
+            i128::from(u64::MAX)
+        );
+    }
+
+    #[test]
+    fn whole_doubles_are_token_ids_and_others_are_told_apart() {
+        let id = |value: Value| token_id(&value, &"p", 10);
+        assert_eq!(id(json!(3.0)).unwrap(), 3);
+        assert_eq!(
+            id(json!(1.5)).unwrap_err().message,
+            "p must be a token id, which is a whole number, not 1.5"
+        );
+        for outside in [json!(10.0), json!(-1), json!(1e300)] {
+            assert_eq!(id(outside).unwrap_err().code, Some("unknown_token"));
+        }
     }
 
     #[test]

@@ -31,19 +31,22 @@ pub(super) struct Bounds<'a> {
 /// nothing of the body is repeated.
 pub(super) fn parse_object(body: &[u8], limits: &HttpLimits) -> Result<Fields, ApiError> {
     check_depth(body, limits.max_json_depth)?;
-    let value: Value = serde_json::from_slice(body).map_err(|error| {
-        let what = match error.classify() {
-            serde_json::error::Category::Eof => "ends too early",
-            _ => "is not valid JSON",
-        };
-        ApiError::invalid(format!(
-            "the body {what} at line {}, column {}",
-            error.line(),
-            error.column()
-        ))
-        .code("invalid_json")
-    })?;
+    let value: Value = serde_json::from_slice(body).map_err(|error| not_json(&error))?;
     Fields::new(value, "")
+}
+
+fn not_json(error: &serde_json::Error) -> ApiError {
+    let what = match error.classify() {
+        serde_json::error::Category::Eof => "ends too early",
+        // The library has no other way to tell it.
+        _ if error.to_string().starts_with("number out of range") => {
+            "has a number that no double holds"
+        }
+        _ => "is not valid JSON",
+    };
+    let (line, column) = (error.line(), error.column());
+    ApiError::invalid(format!("the body {what} at line {line}, column {column}"))
+        .code("invalid_json")
 }
 
 /// Bounds the nesting before a parser recurses into it.
@@ -96,6 +99,15 @@ mod tests {
             let error = parse_object(body, &limits).unwrap_err();
             assert_eq!(error.status, 400);
             assert!(!error.message.contains("secret"), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn a_number_without_a_double_is_told_so() {
+        let digits = format!("{{\"a\": {}}}", "9".repeat(400));
+        for body in ["{\"a\": 1e400}", digits.as_str()] {
+            let error = parse_object(body.as_bytes(), &HttpLimits::default()).unwrap_err();
+            assert!(error.message.contains("no double"), "{}", error.message);
         }
     }
 

@@ -33,9 +33,6 @@ impl DeviceFootprint {
         };
         limits(&config, &options)?;
         let shapes = Shapes::read(file, &config)?;
-        shapes
-            .types()
-            .try_for_each(|found| layers::format(found).map(|_| ()))?;
         let weights = shapes.packed_bytes() as u64 + shapes.norm_bytes() as u64;
         let tables = rope_floats(&config, &options) as u64 * 4;
         let block = 2 * config.layers as u64 * layers::block_bytes(&config, &options) as u64;

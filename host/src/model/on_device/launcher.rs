@@ -133,7 +133,7 @@ impl<D: Device> Launcher<D> {
             }
         }
         arguments.extend([Buffer(out), U32(outputs), U32(inputs), U32(rows)]);
-        let at_once = if rows == 1 { 1 } else { 8 };
+        let at_once = matrix.format.rows_at_once(rows);
         let shape = Shape {
             rows,
             outputs,

@@ -27,7 +27,7 @@ impl<B> Matrix<B> {
         device: &mut D,
     ) -> Result<Self, ModelError> {
         Ok(Self {
-            format: format(matrix.ggml_type())?,
+            format: format(matrix.ggml_type()),
             outputs: matrix.outputs() as u32,
             inputs: matrix.inputs() as u32,
             tiles: device.upload(matrix.as_slice()).map_err(failed)?,
@@ -35,8 +35,8 @@ impl<B> Matrix<B> {
     }
 }
 
-pub(super) fn format(ggml_type: GgmlType) -> Result<Format, ModelError> {
-    Ok(match ggml_type {
+const fn format(ggml_type: GgmlType) -> Format {
+    match ggml_type {
         GgmlType::F32 => Format::F32,
         GgmlType::F16 => Format::F16,
         GgmlType::BF16 => Format::BF16,
@@ -45,17 +45,15 @@ pub(super) fn format(ggml_type: GgmlType) -> Result<Format, ModelError> {
         GgmlType::Q5_0 => Format::Q5_0,
         GgmlType::Q5_1 => Format::Q5_1,
         GgmlType::Q8_0 => Format::Q8_0,
+        GgmlType::IQ4_NL => Format::IQ4_NL,
+        GgmlType::MXFP4 => Format::MXFP4,
+        GgmlType::Q2_K => Format::Q2_K,
+        GgmlType::Q3_K => Format::Q3_K,
         GgmlType::Q4_K => Format::Q4_K,
         GgmlType::Q5_K => Format::Q5_K,
         GgmlType::Q6_K => Format::Q6_K,
-        found => {
-            return Err(ModelError::BadType {
-                name: "a matrix on a device".into(),
-                found,
-                expected: "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K",
-            });
-        }
-    })
+        GgmlType::IQ4_XS => Format::IQ4_XS,
+    }
 }
 
 /// The weights of a transformer block, and its part of the KV pool.

@@ -4,12 +4,13 @@ use std::io;
 use std::ops::Range;
 use std::sync::PoisonError;
 
-use super::super::attention::{self, Item, ROWS, partial_len};
+use lockstep_simd::attention::{self, Item, ROWS, partial_len};
+use lockstep_simd::contract::{SPLIT, seen};
+
 use super::super::kv::KvPool;
 use super::super::memory::Floats;
 use super::{Cpu, Rows};
 use crate::backend::Isa;
-use crate::backend::reference::SPLIT;
 
 /// The rows of a batch, as attention needs them.
 #[derive(Clone, Copy, Debug)]
@@ -34,9 +35,10 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// How many splits its rows see.
-    fn splits(&self) -> usize {
-        (self.position + self.rows).div_ceil(SPLIT)
+    /// The splits that its rows see anything of.
+    fn splits(&self, window: usize) -> Range<usize> {
+        let first = seen(self.position, window).start / SPLIT;
+        first..(self.position + self.rows).div_ceil(SPLIT)
     }
 
     /// Appends the pieces of a sequence's rows, cut so that none crosses a split.
@@ -71,6 +73,8 @@ pub struct AttentionShape {
     pub kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
+    /// Positions that a row sees, its own the last of them; 0 for all.
+    pub window: usize,
     /// What scores are multiplied with.
     pub scale: f32,
 }
@@ -118,6 +122,7 @@ impl AttentionWork<'_> {
             out_stride: self.out.width,
             rows: piece.rows,
             group: shape.group,
+            window: shape.window,
             scale: shape.scale,
         }
     }
@@ -191,44 +196,63 @@ impl Cpu {
             out,
         };
         let items = places.pieces.len() * shape.kv_heads;
-        let splits = places.pieces.iter().map(Piece::splits).max().unwrap_or(0);
+        let seen = |piece: &Piece| piece.splits(shape.window);
+        let most = places.pieces.iter().map(|piece| seen(piece).len()).max();
+        let splits = places.pieces.iter().map(|piece| seen(piece).end).max();
+        let splits = splits.unwrap_or(0);
         let scratch = &self.scratch;
         let locked = |thread: usize| {
             scratch[thread]
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
         };
-        if splits < 2 || items > self.partials.items || splits > self.partials.splits {
+        if most < Some(2) || items > self.partials.items || splits > self.partials.splits {
             return self.pool.share(items, 1, &|thread, range| {
-                let scratch = &mut *locked(thread);
+                let mut scratch = locked(thread);
                 for index in range {
                     // SAFETY: each item is worked once; the rest is as `item` says.
-                    unsafe { attention::attend(work.isa, kv, work.item(index), scratch) };
+                    unsafe {
+                        attention::attend(work.isa, **kv, work.item(index), scratch.as_mut_slice())
+                    };
                 }
             });
         }
         // Too few items to keep the threads busy: splits are parted as well, and merged after.
         let partials = &self.partials;
         self.pool.share(items * splits, 1, &|thread, range| {
-            let scratch = &mut *locked(thread);
+            let mut scratch = locked(thread);
             for (index, split) in range.map(|i| (i / splits, i % splits)) {
                 let item = work.item(index);
-                if split < work.piece(index).splits() {
+                if seen(work.piece(index)).contains(&split) {
                     let partial = partials.at(index, split);
                     // SAFETY: each split of each item is worked once.
                     unsafe {
-                        attention::attend_split(work.isa, kv, item, scratch, split, partial);
+                        attention::attend_split(
+                            work.isa,
+                            **kv,
+                            item,
+                            scratch.as_mut_slice(),
+                            split,
+                            partial,
+                        );
                     }
                 }
             }
         });
         self.pool.share(items, 1, &|thread, range| {
-            let scratch = &mut *locked(thread);
+            let mut scratch = locked(thread);
             for index in range {
                 let (item, partial) = (work.item(index), partials.at(index, 0));
                 // SAFETY: each item is worked once; its partials were written in the last round.
                 unsafe {
-                    attention::merge_splits(work.isa, kv, item, scratch, partial, partials.len);
+                    attention::merge_splits(
+                        work.isa,
+                        **kv,
+                        item,
+                        scratch.as_mut_slice(),
+                        partial,
+                        partials.len,
+                    );
                 }
             }
         });

@@ -4,7 +4,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::linear::Output;
+use lockstep_simd::linear::Output;
+
 use super::super::memory::Floats;
 
 /// Rows of f32, all of one width.

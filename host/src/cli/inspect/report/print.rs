@@ -57,8 +57,12 @@ impl fmt::Display for Report {
         )?;
         part(f, "memory", &self.memory)?;
         match &self.device {
-            Part::Read(device) => line(f, "device", device),
-            Part::Unread { error } => line(f, "device", format!("not usable: {error}")),
+            Part::Read(device) => line(f, "device", device)?,
+            Part::Unread { error } => line(f, "device", format!("not usable: {error}"))?,
+        }
+        match &self.refusal {
+            Some(refusal) => line(f, "serving", format!("refused: {refusal}")),
+            None => Ok(()),
         }
     }
 }

@@ -1,0 +1,260 @@
+//! Formats with super-blocks of 256: sub-scales multiply in integers.
+
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over registers index several arrays at once"
+)]
+
+use core::marker::PhantomData;
+use core::ops::Range;
+
+use super::quant::{Quant, SubScale, VECTORS, unpack};
+use super::{GROUP, Kernel, Simd, Step, Task, WIDTH, add_segment, piece, prefetch, store_some};
+use crate::contract::SEGMENT;
+use crate::matrix::{STEP, Tile};
+
+/// Steps of a super-block.
+const STEPS: usize = 8;
+
+/// Some rows of one tile.
+pub(super) struct SuperblockTile<'a, Q> {
+    task: Task<'a>,
+    tile: usize,
+    rows: Range<usize>,
+    format: PhantomData<Q>,
+}
+
+impl<'a, Q: Quant> SuperblockTile<'a, Q> {
+    pub(super) fn new(task: Task<'a>, tile: usize, rows: Range<usize>) -> Self {
+        Self {
+            task,
+            tile,
+            rows,
+            format: PhantomData,
+        }
+    }
+
+    /// `R` rows from `row` on, all of one group.
+    #[inline(always)]
+    unsafe fn rows<S: Simd, const R: usize>(&self, weights: Tile, row: usize) {
+        let steps = self.task.matrix.inputs() / STEP;
+        let first = row / GROUP * GROUP;
+        let stride = GROUP.min(self.task.rows - first);
+        let corner = first * steps + (row - first);
+        // SAFETY: the activations hold every row's steps; the output has room for the rows.
+        unsafe {
+            let activations = self.task.activations.cast::<Step>().add(corner);
+            let sums = sums::<S, Q, R>(
+                weights,
+                steps / STEPS,
+                activations,
+                stride,
+                row == self.rows.start,
+            );
+            for (r, sum) in sums.into_iter().enumerate() {
+                let (place, valid) = self.task.place(self.tile, row + r);
+                store_some::<S>(place, sum, valid);
+            }
+        }
+    }
+}
+
+impl<Q: Quant> Kernel for SuperblockTile<'_, Q> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let weights = self.task.matrix.tile(self.tile);
+        let mut row = self.rows.start;
+        while row < self.rows.end {
+            let rows = piece((self.rows.end - row).min(GROUP - row % GROUP));
+            // SAFETY: as the caller of `linear` says.
+            unsafe {
+                match rows {
+                    8 => self.rows::<S, 8>(weights, row),
+                    4 => self.rows::<S, 4>(weights, row),
+                    2 => self.rows::<S, 2>(weights, row),
+                    _ => self.rows::<S, 1>(weights, row),
+                }
+            }
+            row += rows;
+        }
+    }
+}
+
+/// The sums of `R` rows with sixteen outputs.
+#[inline(always)]
+unsafe fn sums<S: Simd, Q: Quant, const R: usize>(
+    weights: Tile,
+    blocks: usize,
+    activations: *const Step,
+    stride: usize,
+    first_pass: bool,
+) -> [S::F; R] {
+    // SAFETY: as the caller says.
+    unsafe {
+        let mut totals = [S::splat(0.0); R];
+        let mut block = 0;
+        while block < blocks {
+            let (first, end) = (block == 0, blocks.min(block + SEGMENT / (STEPS * STEP)));
+            let mut sums = [S::splat(0.0); R];
+            while block < end {
+                let quants = weights.quants.add(block * STEPS * Q::STEP_BYTES);
+                let scales = weights.scales.add(block * scale_bytes::<Q>());
+                if first_pass {
+                    prefetch::<S, R>(quants, STEPS * Q::STEP_BYTES);
+                    // The next tile's scales: a stream of its own, too short for the hardware.
+                    for offset in (0..scale_bytes::<Q>()).step_by(64) {
+                        S::prefetch(scales.wrapping_add(weights.size + offset));
+                    }
+                }
+                let x = activations.add(block * STEPS * stride);
+                let ints = block_dots::<S, Q, R>(quants, scales, x, stride);
+                let d = S::load_f16(scales.cast());
+                for r in 0..R {
+                    let scale = S::mul(d, S::splat((*x.add(r)).d));
+                    sums[r] = S::fma(scale, S::to_float(ints[r]), sums[r]);
+                }
+                if has_min::<Q>() {
+                    subtract_minimums::<S, Q, R>(scales, x, stride, &mut sums);
+                }
+                block += 1;
+            }
+            add_segment::<S, R>(&mut totals, sums, first);
+        }
+        totals
+    }
+}
+
+const fn has_min<Q: Quant>() -> bool {
+    matches!(Q::SUB_SCALE, SubScale::WithMin16 | SubScale::WithMin32)
+}
+
+const fn halves<Q: Quant>() -> bool {
+    matches!(Q::SUB_SCALE, SubScale::WithMin16 | SubScale::Signed16)
+}
+
+/// Bytes of a super-block's scales in a tile.
+const fn scale_bytes<Q: Quant>() -> usize {
+    match Q::SUB_SCALE {
+        SubScale::Signed16 => 32 + 256,
+        SubScale::Signed32 => 32 + 128,
+        SubScale::WithMin32 => 64 + 128 + 128,
+        SubScale::WithMin16 => 64 + 256,
+    }
+}
+
+/// The exact integer products of a super-block, sub-scales included.
+#[inline(always)]
+unsafe fn block_dots<S: Simd, Q: Quant, const R: usize>(
+    quants: *const u8,
+    scales: *const u8,
+    x: *const Step,
+    stride: usize,
+) -> [S::I; R] {
+    // SAFETY: the super-block is whole, and so are the activations.
+    unsafe {
+        let mut ints = [S::zero(); R];
+        for step in 0..STEPS {
+            let bytes = unpack::<S, Q>(quants.add(step * Q::STEP_BYTES));
+            let parts = if halves::<Q>() { 2 } else { 1 };
+            for part in 0..parts {
+                let scale = sub_scale::<S, Q>(scales, step * parts + part);
+                let width = VECTORS / parts;
+                for r in 0..R {
+                    let x = &*x.add(step * stride + r);
+                    let dot = part_dot::<S, Q>(&bytes, x, part * width, width);
+                    ints[r] = S::add_int(ints[r], S::mul_int(dot, scale));
+                }
+            }
+        }
+        ints
+    }
+}
+
+/// The exact integer product of `width` vectors from `first` on: all eight, or half of them.
+#[inline(always)]
+unsafe fn part_dot<S: Simd, Q: Quant>(
+    bytes: &[S::I; VECTORS],
+    x: &Step,
+    first: usize,
+    width: usize,
+) -> S::I {
+    // SAFETY: the instruction set is enabled, the step has 32 bytes.
+    unsafe {
+        let biased = Q::OFFSET != 0 && (!Q::WIDE || S::WIDE_IS_BIASED);
+        let sum = match width {
+            VECTORS => x.sums[0] + x.sums[1],
+            _ => x.sums[first / width],
+        };
+        let mut dot = match biased {
+            true => S::splat_int(-Q::OFFSET * sum),
+            false => S::zero(),
+        };
+        for j in first..first + width {
+            let q = x.q.as_ptr().add(4 * j);
+            dot = match Q::WIDE {
+                true => S::dot_wide(dot, bytes[j], q),
+                false => S::dot(dot, bytes[j], q),
+            };
+        }
+        dot
+    }
+}
+
+#[inline(always)]
+unsafe fn sub_scale<S: Simd, Q: Quant>(scales: *const u8, sub: usize) -> S::I {
+    // SAFETY: the tile has a sub-scale for each part.
+    unsafe {
+        match Q::SUB_SCALE {
+            SubScale::Signed16 | SubScale::Signed32 => S::load_i8(scales.add(32 + sub * WIDTH)),
+            SubScale::WithMin32 => S::load_u8(scales.add(64 + sub * WIDTH)),
+            SubScale::WithMin16 => {
+                S::and(S::load_u8(scales.add(64 + sub * WIDTH)), S::splat_int(15))
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn sub_min<S: Simd, Q: Quant>(scales: *const u8, sub: usize) -> S::I {
+    // SAFETY: the tile has a sub-minimum for each part.
+    unsafe {
+        match Q::SUB_SCALE {
+            SubScale::WithMin16 => S::shr::<4>(S::load_u8(scales.add(64 + sub * WIDTH))),
+            _ => S::load_u8(scales.add(192 + sub * WIDTH)),
+        }
+    }
+}
+
+/// The second `fma` of the chain, for formats with minimums.
+#[inline(always)]
+unsafe fn subtract_minimums<S: Simd, Q: Quant, const R: usize>(
+    scales: *const u8,
+    x: *const Step,
+    stride: usize,
+    sums: &mut [S::F; R],
+) {
+    // SAFETY: the super-block is whole, and so are the activations.
+    unsafe {
+        let mut ints = [S::zero(); R];
+        for step in 0..STEPS {
+            let parts = if halves::<Q>() { 2 } else { 1 };
+            for part in 0..parts {
+                let min = sub_min::<S, Q>(scales, step * parts + part);
+                for r in 0..R {
+                    let [low, high] = (*x.add(step * stride + r)).sums;
+                    let sum = match (parts, part) {
+                        (1, _) => low + high,
+                        (_, 0) => low,
+                        _ => high,
+                    };
+                    ints[r] = S::add_int(ints[r], S::mul_int(min, S::splat_int(sum)));
+                }
+            }
+        }
+        let min = S::load_f16(scales.add(32).cast());
+        for r in 0..R {
+            let scale = S::mul(min, S::splat(-(*x.add(r)).d));
+            sums[r] = S::fma(scale, S::to_float(ints[r]), sums[r]);
+        }
+    }
+}
