@@ -7,7 +7,7 @@ ARGS ?=
 NPM := $(shell command -v npm)
 NODE := $(CACHE)/node
 
-.PHONY: build serve test verify-fmt verify-clippy verify-test-cuda test-clients soak soak-tiny venv node model clean
+.PHONY: build serve test verify-fmt verify-clippy verify-test-cuda test-clients soak soak-tiny fuzz venv node model clean
 
 build:
 	cargo build --release -p lockstep
@@ -65,6 +65,13 @@ soak-tiny: build
 	cargo run --release -q -p lockstep --example tiny_model -- $(CACHE)/tiny.gguf
 	LOCKSTEP_NUM_BLOCKS=512 LOCKSTEP_MAX_WAITING=500 tests/clients/run.sh $(CACHE)/tiny.gguf $(SOAK)
 
+# The seeded mutations of requests, templates and model files, for longer than the tests have them.
+ROUNDS ?= 200000
+fuzz:
+	LOCKSTEP_FUZZ_ROUNDS=$(ROUNDS) cargo test --release -p lockstep --lib -- chat::fuzz
+	QUICKCHECK_TESTS=$(ROUNDS) cargo test --release -p lockstep --lib -- gguf::tests::no_damage
+	LOCKSTEP_FUZZ_ROUNDS=$(ROUNDS) cargo test --release -p lockstep-tests -- http::fuzz::mutated_bodies
+
 verify-fmt:
 	cargo fmt --all --check
 
@@ -74,6 +81,7 @@ verify-test-cuda:
 
 verify-clippy:
 	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo clippy --release -p lockstep --no-default-features -- -D warnings
 
 clean:
 	cargo clean

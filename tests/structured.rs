@@ -1,4 +1,4 @@
-//! Constrained answers of the real engine on the real model, through real preemptions.
+//! Constrained and stopped answers of the real engine on the real model, through real preemptions.
 
 use std::sync::{Arc, OnceLock};
 
@@ -121,6 +121,42 @@ fn a_preemption_changes_no_mask_and_no_bit() {
         preempted += u32::from(preemptions > 0);
     }
     assert!(preempted >= 3, "only {preempted} of them were preempted");
+}
+
+/// The middle of a text: it ends within one token and begins within another.
+fn stop_across_tokens(answer: &Answer, want: &Want) -> String {
+    let characters: Vec<char> = answer.text.chars().collect();
+    let half = characters.len() / 2;
+    let stop: String = characters[half - 4..half + 4].iter().collect();
+    assert!(stop.len() > 4, "{want:?}");
+    stop
+}
+
+#[test]
+fn a_stop_text_across_tokens_is_cut_the_same_after_a_preemption() {
+    let free = [
+        Want::greedy(PROMPT, 40),
+        Want::drawn(PROMPT, 40, 5),
+        Want::drawn(PROMPT, 40, 6),
+    ];
+    let stopped = |want: &Want| {
+        let whole = alone(want);
+        let stop = stop_across_tokens(&whole, want);
+        let cut = whole.text.split(&stop).next().unwrap().to_owned();
+        let want = Want {
+            stop: vec![stop],
+            ..want.clone()
+        };
+        (want, cut)
+    };
+    let (wants, cuts): (Vec<Want>, Vec<String>) = free.iter().map(stopped).unzip();
+    let mut preempted = 0;
+    for ((want, cut), (answer, preemptions)) in wants.iter().zip(cuts).zip(pressed(&wants)) {
+        assert_eq!(answer.text, cut);
+        assert_eq!(answer, alone(want));
+        preempted += preemptions;
+    }
+    assert!(preempted > 0, "nothing was preempted");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::model::Profile;
+
 /// A token's id in the vocabulary.
 pub type TokenId = u32;
 
@@ -84,6 +86,12 @@ pub trait Forward: Send {
     /// # Errors
     /// [`ForwardError::Device`] is fatal.
     fn copy_blocks(&mut self, copies: &[(u32, u32)]) -> Result<(), ForwardError>;
+
+    /// Begins a profile of the forward passes that follow, or ends it; the last one, if there was
+    /// one. Without one, a forward pass reads no clock. A model that keeps none answers `None`.
+    fn set_profile(&mut self, _profile: Option<Profile>) -> Option<Profile> {
+        None
+    }
 }
 
 /// Why a forward pass gave no logits.

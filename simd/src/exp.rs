@@ -54,7 +54,7 @@ pub fn silu(x: f32) -> f32 {
 }
 
 /// Twice the square root of 2 / pi.
-pub const GELU_LINEAR: f32 = 1.595_769_1;
+pub const GELU_LINEAR: f32 = 1.595_769;
 /// [`GELU_LINEAR`] times 0.044715.
 pub const GELU_CUBIC: f32 = 0.071_354_814;
 

@@ -1,16 +1,23 @@
 //! Linear layers: tiles of sixteen outputs by groups of eight rows.
 
+#![expect(
+    clippy::needless_range_loop,
+    reason = "loops over registers index several arrays at once"
+)]
+
+use core::marker::PhantomData;
 use core::ops::Range;
 
 use crate::activations::{GROUP, Step};
+use crate::contract::SEGMENT;
 use crate::lanes::{Kernel, Simd, WIDTH, dispatch};
-use crate::matrix::Matrix;
+use crate::matrix::{Matrix, Tile};
 use crate::{GgmlType, Isa};
 
+mod blocks;
 mod dense;
 mod quant;
-mod quantised;
-mod superblock;
+mod superblocks;
 
 use quant::*;
 
@@ -53,10 +60,8 @@ pub unsafe fn linear(
     };
     for first in (0..rows).step_by(PANEL) {
         let panel = first..rows.min(first + PANEL);
-        for tile in tiles.clone() {
-            // SAFETY: as the caller says.
-            unsafe { task.tile(isa, tile, panel.clone()) };
-        }
+        // SAFETY: as the caller says.
+        unsafe { task.run(isa, tiles.clone(), panel) };
     }
 }
 
@@ -70,34 +75,35 @@ struct Task<'a> {
 }
 
 impl Task<'_> {
-    unsafe fn tile(self, isa: Isa, tile: usize, rows: Range<usize>) {
+    /// All tiles of a range for a panel of rows.
+    unsafe fn run(self, isa: Isa, tiles: Range<usize>, rows: Range<usize>) {
         macro_rules! run {
-            ($kernel:ident, $format:ty) => {
-                dispatch(isa, $kernel::<$format>::new(self, tile, rows))
+            ($family:ident<$format:ty>) => {
+                dispatch(isa, Tiles::<$family<$format>>::new(self, tiles, rows))
             };
         }
-        use dense::DenseTile;
-        use quantised::QuantisedTile;
-        use superblock::SuperblockTile;
+        use blocks::Blocks;
+        use dense::{Bf16, Dense, F16, F32};
+        use superblocks::Superblocks;
         // SAFETY: as the caller of `linear` says.
         unsafe {
             match self.matrix.ggml_type() {
-                GgmlType::F32 => run!(DenseTile, dense::F32),
-                GgmlType::F16 => run!(DenseTile, dense::F16),
-                GgmlType::BF16 => run!(DenseTile, dense::Bf16),
-                GgmlType::Q4_0 => run!(QuantisedTile, Q4_0),
-                GgmlType::Q4_1 => run!(QuantisedTile, Q4_1),
-                GgmlType::Q5_0 => run!(QuantisedTile, Q5_0),
-                GgmlType::Q5_1 => run!(QuantisedTile, Q5_1),
-                GgmlType::Q8_0 => run!(QuantisedTile, Q8_0),
-                GgmlType::IQ4_NL => run!(QuantisedTile, IQ4_NL),
-                GgmlType::MXFP4 => run!(QuantisedTile, MXFP4),
-                GgmlType::Q2_K => run!(SuperblockTile, Q2_K),
-                GgmlType::Q3_K => run!(SuperblockTile, Q3_K),
-                GgmlType::Q4_K => run!(SuperblockTile, Q4_K),
-                GgmlType::Q5_K => run!(SuperblockTile, Q5_K),
-                GgmlType::Q6_K => run!(SuperblockTile, Q6_K),
-                GgmlType::IQ4_XS => run!(SuperblockTile, IQ4_XS),
+                GgmlType::F32 => run!(Dense<F32>),
+                GgmlType::F16 => run!(Dense<F16>),
+                GgmlType::BF16 => run!(Dense<Bf16>),
+                GgmlType::Q4_0 => run!(Blocks<Q4_0>),
+                GgmlType::Q4_1 => run!(Blocks<Q4_1>),
+                GgmlType::Q5_0 => run!(Blocks<Q5_0>),
+                GgmlType::Q5_1 => run!(Blocks<Q5_1>),
+                GgmlType::Q8_0 => run!(Blocks<Q8_0>),
+                GgmlType::IQ4_NL => run!(Blocks<IQ4_NL>),
+                GgmlType::MXFP4 => run!(Blocks<MXFP4>),
+                GgmlType::Q2_K => run!(Superblocks<Q2_K>),
+                GgmlType::Q3_K => run!(Superblocks<Q3_K>),
+                GgmlType::Q4_K => run!(Superblocks<Q4_K>),
+                GgmlType::Q5_K => run!(Superblocks<Q5_K>),
+                GgmlType::Q6_K => run!(Superblocks<Q6_K>),
+                GgmlType::IQ4_XS => run!(Superblocks<IQ4_XS>),
             }
         }
     }
@@ -109,6 +115,163 @@ impl Task<'_> {
         let offset = row * self.output.stride + first;
         // SAFETY: the output has room for this row at this tile.
         (unsafe { self.output.base.add(offset) }, valid)
+    }
+}
+
+/// A family of formats: how its sums go on by one block.
+trait Format: Copy {
+    /// What a block of activations begins with.
+    type Activation;
+    /// Activations, of this type, that a block has.
+    const ACTIVATIONS: usize;
+    /// Elements of a block.
+    const ELEMENTS: usize;
+    /// Whether a single row's chains are too few to hide their own latency, so that several tiles go
+    /// together.
+    const TOGETHER: bool;
+
+    /// Adds block `block` of `R` rows, whose activations stand `stride` apart from `x` on, to the sums
+    /// of `T` tiles. On the `first_pass` over the tiles it asks for what comes next.
+    unsafe fn add<S: Simd, const R: usize, const T: usize>(
+        tiles: &[Tile; T],
+        block: usize,
+        x: *const Self::Activation,
+        stride: usize,
+        first_pass: bool,
+        sums: &mut [[S::F; R]; T],
+    );
+}
+
+/// Some tiles for some rows.
+struct Tiles<'a, F> {
+    task: Task<'a>,
+    tiles: Range<usize>,
+    rows: Range<usize>,
+    format: PhantomData<F>,
+}
+
+impl<'a, F: Format> Tiles<'a, F> {
+    fn new(task: Task<'a>, tiles: Range<usize>, rows: Range<usize>) -> Self {
+        Self {
+            task,
+            tiles,
+            rows,
+            format: PhantomData,
+        }
+    }
+
+    /// Tile `tile` for all rows, in pieces of one group each.
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, tile: usize) {
+        let mut row = self.rows.start;
+        while row < self.rows.end {
+            let rows = piece((self.rows.end - row).min(GROUP - row % GROUP));
+            // SAFETY: as the caller of `linear` says.
+            unsafe {
+                match rows {
+                    8 => self.piece::<S, 8, 1>(tile, row),
+                    4 => self.piece::<S, 4, 1>(tile, row),
+                    2 => self.piece::<S, 2, 1>(tile, row),
+                    _ => self.piece::<S, 1, 1>(tile, row),
+                }
+            }
+            row += rows;
+        }
+    }
+
+    /// The only row for as many tiles from `tile` on as go together; how many.
+    #[inline(always)]
+    unsafe fn together<S: Simd>(&self, tile: usize) -> usize {
+        let row = self.rows.start;
+        // SAFETY: as the caller of `linear` says.
+        unsafe {
+            match self.tiles.end - tile {
+                4.. => {
+                    self.piece::<S, 1, 4>(tile, row);
+                    4
+                }
+                2.. => {
+                    self.piece::<S, 1, 2>(tile, row);
+                    2
+                }
+                _ => {
+                    self.piece::<S, 1, 1>(tile, row);
+                    1
+                }
+            }
+        }
+    }
+
+    /// `R` rows from `row` on, all of one group, for `T` tiles from `tile` on.
+    #[inline(always)]
+    unsafe fn piece<S: Simd, const R: usize, const T: usize>(&self, tile: usize, row: usize) {
+        let blocks = self.task.matrix.inputs() / F::ELEMENTS;
+        let first = row / GROUP * GROUP;
+        let stride = GROUP.min(self.task.rows - first);
+        let corner = first * blocks * F::ACTIVATIONS + (row - first);
+        let mut tiles = [self.task.matrix.tile(tile); T];
+        for t in 1..T {
+            tiles[t] = self.task.matrix.tile(tile + t);
+        }
+        // SAFETY: the activations hold every row's blocks; the output has room for the rows.
+        unsafe {
+            let x = self.task.activations.cast::<F::Activation>().add(corner);
+            let first_pass = row == self.rows.start;
+            let sums = sums::<S, F, R, T>(&tiles, blocks, x, stride, first_pass);
+            for t in 0..T {
+                for r in 0..R {
+                    let (place, valid) = self.task.place(tile + t, row + r);
+                    store_some::<S>(place, sums[t][r], valid);
+                }
+            }
+        }
+    }
+}
+
+impl<F: Format> Kernel for Tiles<'_, F> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let mut tile = self.tiles.start;
+        while tile < self.tiles.end {
+            // SAFETY: as the caller of `linear` says.
+            unsafe {
+                tile += if F::TOGETHER && self.rows.len() == 1 {
+                    self.together::<S>(tile)
+                } else {
+                    self.tile::<S>(tile);
+                    1
+                };
+            }
+        }
+    }
+}
+
+/// The sums of `R` rows with the outputs of `T` tiles, a chain for each segment.
+#[inline(always)]
+unsafe fn sums<S: Simd, F: Format, const R: usize, const T: usize>(
+    tiles: &[Tile; T],
+    blocks: usize,
+    x: *const F::Activation,
+    stride: usize,
+    first_pass: bool,
+) -> [[S::F; R]; T] {
+    // SAFETY: as the caller says.
+    unsafe {
+        let mut totals = [[S::splat(0.0); R]; T];
+        let mut block = 0;
+        while block < blocks {
+            let (first, end) = (block == 0, blocks.min(block + SEGMENT / F::ELEMENTS));
+            let mut sums = [[S::splat(0.0); R]; T];
+            while block < end {
+                let x = x.add(block * F::ACTIVATIONS * stride);
+                F::add::<S, R, T>(tiles, block, x, stride, first_pass, &mut sums);
+                block += 1;
+            }
+            for t in 0..T {
+                add_segment::<S, R>(&mut totals[t], sums[t], first);
+            }
+        }
+        totals
     }
 }
 

@@ -226,6 +226,16 @@ pub unsafe fn exponentials(isa: Isa, x: &[f32], highest: f32, weights: &mut [f32
     };
 }
 
+/// [`exponentials`] with the fastest set that this machine has.
+///
+/// # Panics
+/// If the lengths differ.
+#[cfg(feature = "std")]
+pub fn fastest_exponentials(x: &[f32], highest: f32, weights: &mut [f32]) {
+    // SAFETY: the best set is one that the machine has.
+    unsafe { exponentials(Isa::best(), x, highest, weights) };
+}
+
 struct Exponentials<'a> {
     x: &'a [f32],
     highest: f32,

@@ -57,18 +57,6 @@ fn wrong_bodies() -> Vec<(&'static str, Value, &'static str, Option<&'static str
         ),
         (
             TEXT,
-            json!({"prompt": ["a", []]}),
-            "empty_prompt",
-            Some("prompt[1]"),
-        ),
-        (
-            TEXT,
-            json!({"prompt": [[97], vec![97; 600]]}),
-            "context_length_exceeded",
-            Some("prompt[1]"),
-        ),
-        (
-            TEXT,
             json!({"prompt": [1, 258]}),
             "unknown_token",
             Some("prompt[1]"),
@@ -94,11 +82,29 @@ fn wrong_bodies() -> Vec<(&'static str, Value, &'static str, Option<&'static str
     ]
 }
 
+/// Batches in which one prompt is at fault.
+fn wrong_batches() -> Vec<(&'static str, Value, &'static str, Option<&'static str>)> {
+    vec![
+        (
+            TEXT,
+            json!({"prompt": ["a", []]}),
+            "empty_prompt",
+            Some("prompt[1]"),
+        ),
+        (
+            TEXT,
+            json!({"prompt": [[97], vec![97; 600]]}),
+            "context_length_exceeded",
+            Some("prompt[1]"),
+        ),
+    ]
+}
+
 #[tokio::test]
 async fn wrong_requests_are_refused_before_any_stream() {
     let server = Setup::saying("x").start().await;
     for stream in [false, true] {
-        for (path, body, code, param) in &wrong_bodies() {
+        for (path, body, code, param) in wrong_bodies().iter().chain(&wrong_batches()) {
             let mut body = body.clone();
             if let Value::Object(map) = &mut body {
                 map.insert("stream".into(), stream.into());

@@ -123,6 +123,8 @@ pub struct Want {
     pub logprobs: Option<u32>,
     /// What it is held to, compiled.
     pub matcher: Option<Matcher>,
+    /// Texts that end it.
+    pub stop: Vec<String>,
     /// Whether end tokens are drawn like any other.
     pub ignore_eos: bool,
 }
@@ -143,6 +145,7 @@ impl Want {
             queue_timeout: None,
             logprobs: None,
             matcher: None,
+            stop: Vec::new(),
             ignore_eos: true,
         }
     }
@@ -237,7 +240,7 @@ impl Rig {
                 max_rows: config.max_num_batched_tokens as usize,
                 max_positions: config.max_model_len,
                 isa: options.isa,
-                enforce_eager: false,
+                ..ModelOptions::default()
             },
         )
         .unwrap();
@@ -305,6 +308,7 @@ impl Rig {
             sampling: want.sampling.clone(),
             stop: StopConditions {
                 max_tokens: want.max_tokens,
+                stop: want.stop.clone(),
                 ignore_eos: want.ignore_eos,
                 ..StopConditions::default()
             },

@@ -22,6 +22,8 @@ mod output;
 mod source;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
 
 pub use error::ChatError;

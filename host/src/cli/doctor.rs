@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::CliError;
 use super::drive::{Driver, Stream, arbitrary_tokens};
 use crate::backend::{DeviceChoice, Isa, cuda};
-use crate::batch::{Forward, TokenId};
+use crate::batch::TokenId;
 use crate::clock;
 use crate::config::DeviceArgs;
 use crate::gguf::Gguf;
@@ -125,7 +125,7 @@ impl Doctor {
         };
         let model = Model::load(&file, options)?;
         let isa = model.isa();
-        let mut driver = Driver::new(model, options.block_size);
+        let mut driver = Driver::new(Box::new(model), options.block_size);
         let tokens = arbitrary_tokens(1, length, driver.model.vocab_size());
         let mut doctor = Self {
             file,
@@ -150,7 +150,7 @@ impl Doctor {
 
     fn driver(&self, options: ModelOptions) -> Result<Driver, CliError> {
         let model = Model::load(&self.file, options)?;
-        Ok(Driver::new(model, options.block_size))
+        Ok(Driver::new(Box::new(model), options.block_size))
     }
 
     /// Every way on the CPU.

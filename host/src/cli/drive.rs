@@ -1,7 +1,6 @@
 //! Driving a model without the engine, for the commands that measure and prove it.
 
 use crate::batch::{Batch, BatchSequence, Forward, ForwardError, TokenId};
-use crate::model::PlacedModel;
 
 /// A sequence with blocks of its own.
 #[derive(Clone, Debug)]
@@ -50,7 +49,7 @@ impl Stream {
 
 /// A model with room for a batch and its logits.
 pub(super) struct Driver {
-    pub(super) model: PlacedModel,
+    pub(super) model: Box<dyn Forward>,
     block_size: usize,
     batch: Batch,
     logits: Vec<f32>,
@@ -58,9 +57,9 @@ pub(super) struct Driver {
 
 impl Driver {
     /// Drives a model whose KV blocks have so many positions.
-    pub(super) fn new(model: impl Into<PlacedModel>, block_size: u32) -> Self {
+    pub(super) fn new(model: Box<dyn Forward>, block_size: u32) -> Self {
         Self {
-            model: model.into(),
+            model,
             block_size: block_size as usize,
             batch: Batch::default(),
             logits: Vec::new(),

@@ -128,13 +128,6 @@ async fn ended(running: &Running) {
     }
 }
 
-/// What `/server_info` tells: the limits, and where the model computes.
-fn server_config(running: &Running) -> Result<serde_json::Value, CliError> {
-    let mut config = serde_json::to_value(&running.config)?;
-    config["device"] = running.device.as_str().into();
-    Ok(config)
-}
-
 /// A default length decides where an answer ends whose request names none.
 fn fingerprint(args: &Args, running: &Running) -> String {
     let engine = &running.fingerprint;
@@ -142,6 +135,13 @@ fn fingerprint(args: &Args, running: &Running) -> String {
         Some(tokens) => derived_fingerprint(engine, &format!("default_max_tokens {tokens}")),
         None => engine.clone(),
     }
+}
+
+/// What `/server_info` tells: the limits, and where the model computes.
+fn server_config(running: &Running) -> Result<serde_json::Value, CliError> {
+    let mut config = serde_json::to_value(&running.config)?;
+    config["device"] = running.device.as_str().into();
+    Ok(config)
 }
 
 fn app(

@@ -207,6 +207,12 @@ fn damaged_keys_and_values() {
         matches!(error, GgufError::BadUtf8 { offset, .. } if offset == text),
         "{error}"
     );
+    assert!(
+        error
+            .to_string()
+            .starts_with("the metadata value at offset "),
+        "{error}"
+    );
     let type_id = find(&bytes, b"answer") + 6;
     let error = Gguf::from_bytes(patched(bytes, type_id, &[13])).unwrap_err();
     assert!(

@@ -44,6 +44,11 @@ const CHAT_TEMPLATE: &str = "{% for message in messages %}\
 /// The file of a Llama model of about 150 kB, with a context of 512 tokens; equal seeds give equal
 /// bytes.
 pub fn tiny_llama(seed: u64) -> Vec<u8> {
+    tiny_llama_with(seed, |file| file)
+}
+
+/// The same with what `more` adds to its metadata.
+pub fn tiny_llama_with(seed: u64, more: impl FnOnce(Writer) -> Writer) -> Vec<u8> {
     let mut random = SplitMix64(seed);
     let mut file = Writer::new()
         .metadata("general.architecture", "llama")
@@ -58,7 +63,7 @@ pub fn tiny_llama(seed: u64) -> Vec<u8> {
         .metadata("llama.rope.freq_base", 10_000_f32)
         .metadata("llama.attention.layer_norm_rms_epsilon", 1e-5_f32)
         .metadata("llama.vocab_size", VOCABULARY);
-    file = vocabulary(file);
+    file = vocabulary(more(file));
     file = matrix(
         file,
         &mut random,

@@ -20,7 +20,7 @@ pub use config::{ModelConfig, RopeScaling};
 pub use error::ModelError;
 pub use footprint::{Footprint, Item};
 pub use on_device::{DeviceFootprint, OnDevice};
-pub use placement::{PlacedModel, Placement, PlacementRequest};
+pub use placement::{Placement, PlacementRequest};
 pub use profile::{Operation, Profile};
 pub use transformer::Model;
 

@@ -1,10 +1,10 @@
 //! Where a model computes: what was asked for, what the machine has, and what the model needs.
 
 use super::on_device::{DeviceFootprint, OnDevice};
-use super::{Model, ModelError, ModelOptions, Profile};
+use super::{Model, ModelError, ModelOptions};
 use crate::backend::cuda::Cuda;
 use crate::backend::{DeviceChoice, Isa};
-use crate::batch::{Batch, Forward, ForwardError};
+use crate::batch::Forward;
 use crate::gguf::Gguf;
 
 /// What a placement is chosen by.
@@ -77,61 +77,11 @@ impl Placement {
     ///
     /// # Errors
     /// As [`Model::load`] and [`OnDevice::load`].
-    pub fn load(self, file: &Gguf, options: ModelOptions) -> Result<PlacedModel, ModelError> {
+    pub fn load(self, file: &Gguf, options: ModelOptions) -> Result<Box<dyn Forward>, ModelError> {
         Ok(match self.cuda {
-            Some(cuda) => PlacedModel::Cuda(Box::new(OnDevice::load(file, options, cuda)?)),
-            None => PlacedModel::Cpu(Box::new(Model::load(file, options)?)),
+            Some(cuda) => Box::new(OnDevice::load(file, options, cuda)?),
+            None => Box::new(Model::load(file, options)?),
         })
-    }
-}
-
-/// A model where it computes.
-#[derive(Debug)]
-pub enum PlacedModel {
-    /// On the CPU.
-    Cpu(Box<Model>),
-    /// On a CUDA device.
-    Cuda(Box<OnDevice<Cuda>>),
-}
-
-impl PlacedModel {
-    /// Begins a profile of the CPU's operations, or ends it: see [`Model::set_profile`]. A device
-    /// keeps none.
-    pub fn set_profile(&mut self, profile: Option<Profile>) -> Option<Profile> {
-        match self {
-            Self::Cpu(model) => model.set_profile(profile),
-            Self::Cuda(_) => None,
-        }
-    }
-
-    fn forward_mut(&mut self) -> &mut dyn Forward {
-        match self {
-            Self::Cpu(model) => model.as_mut(),
-            Self::Cuda(model) => model.as_mut(),
-        }
-    }
-}
-
-impl From<Model> for PlacedModel {
-    fn from(model: Model) -> Self {
-        Self::Cpu(Box::new(model))
-    }
-}
-
-impl Forward for PlacedModel {
-    fn vocab_size(&self) -> usize {
-        match self {
-            Self::Cpu(model) => model.vocab_size(),
-            Self::Cuda(model) => model.vocab_size(),
-        }
-    }
-
-    fn forward(&mut self, batch: &Batch, logits: &mut [f32]) -> Result<(), ForwardError> {
-        self.forward_mut().forward(batch, logits)
-    }
-
-    fn copy_blocks(&mut self, copies: &[(u32, u32)]) -> Result<(), ForwardError> {
-        self.forward_mut().copy_blocks(copies)
     }
 }
 

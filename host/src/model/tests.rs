@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::batch::{Batch, BatchSequence, Forward, ForwardError};
-use crate::gguf::tiny::tiny_llama;
+use crate::gguf::tiny::{tiny_llama, tiny_llama_with};
 use crate::gguf::write::Writer;
 use crate::gguf::{GgmlType, Gguf, Value};
 
@@ -129,6 +129,46 @@ fn logits_depend_on_every_token_before() {
     let expected = alone(&mut model, &tokens, LENGTH);
     tokens[0] ^= 1;
     assert_ne!(alone(&mut model, &tokens, LENGTH), expected);
+}
+
+#[test]
+fn a_row_sees_no_further_than_the_sliding_window() {
+    const WINDOW: usize = 40;
+    let windowed = |window: u32| {
+        let bytes = tiny_llama_with(1, |file| {
+            file.metadata("llama.attention.sliding_window", window)
+        });
+        Gguf::from_bytes(bytes).expect("a whole file")
+    };
+    let file = windowed(WINDOW as u32);
+    let mut model = Model::load(&file, options()).expect("a model");
+    let tokens = tokens(1, LENGTH);
+    let expected = alone(&mut model, &tokens, LENGTH);
+    // Each of the two layers looks back by a window less the row itself.
+    let reach = 2 * (WINDOW - 1);
+    let with_another = |model: &mut Model, distance: usize| {
+        let mut tokens = tokens.clone();
+        tokens[LENGTH - 1 - distance] ^= 1;
+        alone(model, &tokens, LENGTH)
+    };
+    assert_ne!(with_another(&mut model, reach), expected);
+    assert_eq!(with_another(&mut model, reach + 1), expected);
+    for (chunk, threads, block_size) in [(1, 1, 16), (7, 2, 48), (64, 3, 128)] {
+        let options = ModelOptions {
+            threads,
+            block_size,
+            ..options()
+        };
+        let mut model = Model::load(&file, options).expect("a model");
+        assert_eq!(alone(&mut model, &tokens, chunk), expected, "{chunk}");
+    }
+    let mut wide = Model::load(&windowed(LENGTH as u32), options()).expect("a model");
+    let mut whole = Model::load(&self::file(), options()).expect("a model");
+    let unmasked = alone(&mut whole, &tokens, LENGTH);
+    assert_eq!(alone(&mut wide, &tokens, LENGTH), unmasked);
+    assert_ne!(unmasked, expected);
+    let endless = Model::load(&windowed(u32::MAX), options());
+    assert!(matches!(endless, Err(ModelError::BadValue { .. })));
 }
 
 #[test]

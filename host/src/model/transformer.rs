@@ -113,12 +113,6 @@ impl Model {
         positions(&self.config, &self.options)
     }
 
-    /// Begins a profile of the forward passes that follow, or ends it; the last one, if there was
-    /// one. Without one, a forward pass reads no clock.
-    pub fn set_profile(&mut self, profile: Option<Profile>) -> Option<Profile> {
-        std::mem::replace(&mut self.profile, profile)
-    }
-
     fn layer(&mut self, index: usize, places: &Places<'_>) {
         let (layer, rows) = (&self.weights.layers[index], places.positions.len());
         let profile = &mut self.profile;
@@ -354,5 +348,9 @@ impl Forward for Model {
             self.kv.copy_block(*from as usize, *to as usize);
         }
         Ok(())
+    }
+
+    fn set_profile(&mut self, profile: Option<Profile>) -> Option<Profile> {
+        std::mem::replace(&mut self.profile, profile)
     }
 }

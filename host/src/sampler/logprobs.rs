@@ -1,11 +1,10 @@
 //! Logarithms of probabilities, from the logits as the model gave them.
 
-use crate::backend::exp::exp;
 use crate::batch::TokenId;
 use crate::request::{PositionLogprobs, TokenLogprob};
 
-use super::lane_sum;
 use super::rank::{self, Ranks};
+use super::{lane_sum, weigh};
 
 /// The logarithm of `token`'s probability, its rank, and the same of the `top` most likely tokens.
 ///
@@ -13,13 +12,14 @@ use super::rank::{self, Ranks};
 /// One value per token, so a token that is both chosen and on top has equal bits in both places.
 pub(super) fn logprobs(
     ranks: &mut Ranks,
+    weights: &mut Vec<f32>,
     logits: &[f32],
     token: TokenId,
     top: u32,
 ) -> PositionLogprobs {
     let highest = rank::greedy(logits).map_or(0.0, |best| logits[best as usize]);
-    let weights: Vec<f32> = logits.iter().map(|&logit| exp(logit - highest)).collect();
-    let log_sum = libm::log(f64::from(lane_sum(&weights))) as f32;
+    weigh(weights, logits, highest);
+    let log_sum = libm::log(f64::from(lane_sum(weights))) as f32;
     let entry = |token: TokenId, rank: usize| TokenLogprob {
         token,
         logprob: (logits[token as usize] - highest) - log_sum,

@@ -11,7 +11,8 @@ mod rank;
 pub use adjust::History;
 pub use rank::greedy;
 
-use crate::backend::exp::exp;
+use lockstep_simd::rows::fastest_exponentials;
+
 use crate::backend::reference::{LANES, fold};
 use crate::batch::TokenId;
 use crate::request::{PositionLogprobs, SamplingParams};
@@ -28,6 +29,7 @@ pub struct Sampler {
     occurrences: Occurrences,
     ranks: Ranks,
     weights: Vec<f32>,
+    kept: Vec<TokenId>,
 }
 
 /// One row to draw from.
@@ -75,9 +77,7 @@ impl Sampler {
         }
         self.ranks.load(logits);
         let highest = logits[best as usize];
-        self.weights.clear();
-        self.weights
-            .extend(logits.iter().map(|&logit| exp(logit - highest)));
+        weigh(&mut self.weights, logits, highest);
         let survivors = self.survivors(params);
         let total = match survivors {
             None => lane_sum(&self.weights),
@@ -111,15 +111,21 @@ impl Sampler {
         (limited || params.top_p < 1.0 || params.min_p > 0.0).then_some(count)
     }
 
-    /// The sum of the first `count` ranks by rule 5: in id order, over virtual lanes by id.
+    /// The sum of the first `count` ranks by rule 5: in id order, over virtual lanes by id. A token that
+    /// is left out adds +0 to its lane, which changes no bit, and so is left out here too.
     fn denominator(&mut self, count: usize) -> f32 {
-        let mut kept = vec![0.0; self.weights.len()];
-        for rank in 0..count {
-            if let Some(token) = self.ranks.token(rank) {
-                kept[token as usize] = self.weights[token as usize];
-            }
+        let ranks = &mut self.ranks;
+        self.kept.clear();
+        self.kept
+            .extend((0..count).map_while(|rank| ranks.token(rank)));
+        // Ids differ: the order is total.
+        self.kept.sort_unstable();
+        let mut lanes = [0.0; LANES];
+        for token in &self.kept {
+            let id = *token as usize;
+            lanes[id % LANES] += self.weights[id];
         }
-        lane_sum(&kept)
+        fold(lanes)
     }
 
     /// The smallest number of ranks, at most `limit`, whose cumulative weight reaches `mass`.
@@ -169,8 +175,14 @@ impl Sampler {
 
     /// The logarithm of `token`'s probability by the raw `logits`, and of the `top` most likely.
     pub fn logprobs(&mut self, logits: &[f32], token: TokenId, top: u32) -> PositionLogprobs {
-        logprobs::logprobs(&mut self.ranks, logits, token, top)
+        logprobs::logprobs(&mut self.ranks, &mut self.weights, logits, token, top)
     }
+}
+
+/// `exp(logit - highest)` of every logit.
+fn weigh(weights: &mut Vec<f32>, logits: &[f32], highest: f32) {
+    weights.resize(logits.len(), 0.0);
+    fastest_exponentials(logits, highest, weights);
 }
 
 /// The sum by rule 5: element `i` goes to lane `i % 64`, ascending; then the lanes fold.

@@ -30,35 +30,71 @@ impl Key {
 }
 
 /// The tokens in rank order, put in order only as far as they are asked for.
+///
+/// Most draws end among the first few. So only the best are taken at first: those that reach the
+/// 64th greatest of the vocabulary's stretches' maxima, which are at least 64 tokens and rarely many
+/// more. A token that was left out ranks after all of them.
 #[derive(Debug, Default)]
 pub(super) struct Ranks {
+    logits: Vec<f32>,
+    maxima: Vec<f32>,
     keys: Vec<Key>,
     ordered: usize,
+    possible: usize,
 }
+
+/// Tokens of a stretch of the vocabulary.
+const STRETCH: usize = 64;
 
 impl Ranks {
     /// Takes these tokens with their logits; O(n). Negative infinity is a token that cannot be
     /// drawn, and is left out.
     pub(super) fn load(&mut self, logits: &[f32]) {
+        self.logits.clear();
+        self.logits.extend_from_slice(logits);
+        let possible = logits.iter().filter(|logit| **logit > f32::NEG_INFINITY);
+        self.possible = possible.count();
+        self.maxima.clear();
+        self.maxima.extend(logits.chunks(STRETCH).map(greatest));
+        let least = match self.maxima.len() > FIRST_RANKS {
+            true => {
+                *self
+                    .maxima
+                    .select_nth_unstable_by(FIRST_RANKS - 1, |a, b| b.total_cmp(a))
+                    .1
+            }
+            false => f32::NEG_INFINITY,
+        };
+        self.take(least);
+    }
+
+    /// Takes every token that can be drawn and whose logit is `least` or more, in no order yet.
+    fn take(&mut self, least: f32) {
         self.keys.clear();
         self.ordered = 0;
-        let possible = logits
-            .iter()
-            .enumerate()
-            .filter(|(_, logit)| **logit > f32::NEG_INFINITY);
-        self.keys
-            .extend(possible.map(|(id, logit)| Key::new(id as TokenId, *logit)));
+        for (i, stretch) in self.logits.chunks(STRETCH).enumerate() {
+            let taken = |logit: f32| logit >= least && logit > f32::NEG_INFINITY;
+            if stretch.iter().any(|logit| taken(*logit)) {
+                let tokens = (i * STRETCH..).zip(stretch);
+                let taken = tokens.filter(|(_, logit)| taken(**logit));
+                self.keys
+                    .extend(taken.map(|(id, logit)| Key::new(id as TokenId, *logit)));
+            }
+        }
     }
 
     /// How many tokens there are.
     pub(super) fn len(&self) -> usize {
-        self.keys.len()
+        self.possible
     }
 
     /// The token at `rank` (from 0), or `None` past the last. O(n) amortised over a doubling prefix.
     pub(super) fn token(&mut self, rank: usize) -> Option<TokenId> {
-        if rank >= self.keys.len() {
+        if rank >= self.possible {
             return None;
+        }
+        if rank >= self.keys.len() {
+            self.take(f32::NEG_INFINITY);
         }
         if rank >= self.ordered {
             self.order_up_to(rank);
@@ -81,9 +117,9 @@ impl Ranks {
     }
 }
 
-/// The token of rank 0, or `None` where every logit is negative infinity. O(vocabulary).
-pub fn greedy(logits: &[f32]) -> Option<TokenId> {
-    // A maximum is exact in any order: sixteen lanes at once.
+/// The greatest of some logits; negative infinity if there are none. A maximum is exact in any order:
+/// sixteen lanes at once.
+fn greatest(logits: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; 16];
     let (chunks, rest) = logits.as_chunks::<16>();
     for chunk in chunks {
@@ -92,10 +128,15 @@ pub fn greedy(logits: &[f32]) -> Option<TokenId> {
         }
     }
     let all = lanes.iter().chain(rest);
-    let best = all.fold(
+    all.fold(
         f32::NEG_INFINITY,
         |best, &logit| if logit > best { logit } else { best },
-    );
+    )
+}
+
+/// The token of rank 0, or `None` where every logit is negative infinity. O(vocabulary).
+pub fn greedy(logits: &[f32]) -> Option<TokenId> {
+    let best = greatest(logits);
     if best == f32::NEG_INFINITY {
         return None;
     }
@@ -143,6 +184,31 @@ mod tests {
         ranks.load(&logits);
         let lazy: Vec<_> = (0..1000).map_while(|rank| ranks.token(rank)).collect();
         assert_eq!(lazy, sorted(&logits));
+    }
+
+    #[test]
+    fn the_best_of_a_long_vocabulary_are_the_best() {
+        // Ties by the dozen, tokens that cannot be drawn, the best ones in one stretch and scattered.
+        for (spread, masked) in [(101, 0), (5003, 3), (65_537, 7), (2, 5)] {
+            let mut logits: Vec<f32> = (0..20_000_u64)
+                .map(|i| ((i * 7919) % spread) as f32 - 50.0)
+                .collect();
+            for logit in logits
+                .iter_mut()
+                .step_by(masked * 13 + 1)
+                .take(masked * 100)
+            {
+                *logit = f32::NEG_INFINITY;
+            }
+            logits[4100..4200]
+                .iter_mut()
+                .for_each(|logit| *logit += 1e5);
+            let mut ranks = Ranks::default();
+            ranks.load(&logits);
+            let lazy: Vec<_> = (0..).map_while(|rank| ranks.token(rank)).collect();
+            assert_eq!(lazy, sorted(&logits), "{spread} {masked}");
+            assert_eq!(ranks.len(), lazy.len());
+        }
     }
 
     #[test]

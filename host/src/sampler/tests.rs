@@ -1,6 +1,7 @@
 //! The sampler against a plain transcription of rule 9, and against what users expect of each field.
 
 use super::*;
+use crate::backend::exp::exp;
 use quickcheck::{Arbitrary, Gen, quickcheck};
 
 fn draw(logits: &[f32], params: &SamplingParams, output: &[u32]) -> Option<TokenId> {

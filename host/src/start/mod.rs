@@ -174,7 +174,8 @@ fn check_limits(config: &SchedulerConfig, model: &ModelConfig) -> Result<(), Sta
     Ok(())
 }
 
-/// What an engine is made of, with the model where it is placed: no journal, and counters that nobody reads.
+/// What an engine is made of, with the model where it is placed: no journal, and counters that nobody
+/// reads.
 fn assemble(
     placement: Placement,
     file: &Gguf,
@@ -195,7 +196,7 @@ fn assemble(
     let parts = Parts {
         door,
         scheduler,
-        model: Box::new(model),
+        model,
         tokenizer: Arc::clone(&text.tokenizer),
         journal: None,
         metrics: Arc::new(Metrics::new(MetricsLabels::default())),

@@ -183,53 +183,44 @@ impl Cpu {
         flags: &Flags,
     ) {
         let (isa, rows, out, kv) = (self.isa, places.positions.len(), &*out, &*kv);
-        let ends = [
-            matrices[0].tiles(),
-            matrices[0].tiles() + matrices[1].tiles(),
-        ];
-        let firsts = [
-            0,
-            matrices[0].outputs(),
-            matrices[0].outputs() + matrices[1].outputs(),
-        ];
-        let tiles = ends[1] + matrices[2].tiles();
+        let tiles = matrices.map(PackedMatrix::tiles);
+        let outputs = matrices.map(PackedMatrix::outputs);
+        let starts = [0, tiles[0], tiles[0] + tiles[1]];
+        let firsts = [0, outputs[0], outputs[0] + outputs[1]];
         let head_dim = kv.shape().head_dim;
-        self.pool.share(tiles, self.tile_grain(tiles), &|_, range| {
-            for tile in range {
-                let (part, tile) = match tile {
-                    t if t < ends[0] => (0, t),
-                    t if t < ends[1] => (1, t - ends[0]),
-                    t => (2, t - ends[1]),
-                };
-                let output = out.output(rows, firsts[part]);
-                let first = firsts[part] + tile * TILE;
-                let (head, dim) = (tile * TILE / head_dim, tile * TILE % head_dim);
-                // SAFETY: the machine has `isa`; tiles are disjoint, each is worked once, and so are
-                // its elements in the pool, which attention reads only after this round.
-                unsafe {
-                    linear(
-                        isa,
-                        matrices[part],
-                        tile..tile + 1,
-                        activations,
-                        rows,
-                        output,
-                    );
-                    for row in 0..rows {
-                        let x = out.part(row, first..first + TILE);
-                        if part < 2 {
-                            let position = places.positions[row] as usize;
-                            let (cos, sin) = tables.part(position, dim..dim + TILE);
-                            rows::rope(isa, x, cos, sin);
-                        }
-                        let (slot, x) = (places.slots[row] as usize, x.as_array());
-                        let finite = match (part, x) {
-                            (1, Some(x)) => kv.store_key(isa, layer, slot, head, dim, x),
-                            (2, Some(x)) => kv.store_value(isa, layer, slot, head, dim, x),
-                            _ => true,
-                        };
-                        flags.note(row, finite);
+        let finish = |part: usize, tile: usize| {
+            let first = firsts[part] + tile * TILE;
+            let (head, dim) = (tile * TILE / head_dim, tile * TILE % head_dim);
+            for row in 0..rows {
+                // SAFETY: the machine has `isa`; each tile is worked once, and so are its elements in
+                // the pool, which attention reads only after this round.
+                let finite = unsafe {
+                    let x = out.part(row, first..first + TILE);
+                    if part < 2 {
+                        let position = places.positions[row] as usize;
+                        let (cos, sin) = tables.part(position, dim..dim + TILE);
+                        rows::rope(isa, x, cos, sin);
                     }
+                    let slot = places.slots[row] as usize;
+                    match (part, x.as_array()) {
+                        (1, Some(x)) => kv.store_key(isa, layer, slot, head, dim, x),
+                        (2, Some(x)) => kv.store_value(isa, layer, slot, head, dim, x),
+                        _ => true,
+                    }
+                };
+                flags.note(row, finite);
+            }
+        };
+        let all = starts[2] + tiles[2];
+        self.pool.share(all, self.tile_grain(all), &|_, range| {
+            for (part, matrix) in matrices.into_iter().enumerate() {
+                let from = range.start.max(starts[part]) - starts[part];
+                let to = range.end.saturating_sub(starts[part]).min(tiles[part]);
+                let output = out.output(rows, firsts[part]);
+                if from < to {
+                    // SAFETY: the machine has `isa`; tiles are disjoint, each is worked once.
+                    unsafe { linear(isa, matrix, from..to, activations, rows, output) };
+                    (from..to).for_each(|tile| finish(part, tile));
                 }
             }
         });

@@ -16,7 +16,7 @@ use crate::batch::Forward;
 use crate::clock;
 use crate::config::DeviceArgs;
 use crate::gguf::Gguf;
-use crate::model::{KvDtype, ModelConfig, ModelOptions, PlacedModel, Placement, Profile};
+use crate::model::{KvDtype, ModelConfig, ModelOptions, Placement, Profile};
 use crate::sampler::greedy;
 use crate::start::request;
 
@@ -99,9 +99,6 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let file = Gguf::open(&path)?;
     let (model, device) = args.load(&file)?;
     let loading = begun.elapsed();
-    if args.profile && matches!(model, PlacedModel::Cuda(_)) {
-        return Err("--profile times the CPU's operations: it takes --device cpu".into());
-    }
     let config = ModelConfig::from_gguf(&file)?;
     let demands = Demands::of(&file, &config, args.kv_cache_dtype.bytes());
     let mut driver = Driver::new(model, BLOCK as u32);
@@ -118,6 +115,13 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     if args.profile {
         // Once more with clocks: what was measured above had none.
         let peaks = args.peaks();
+        if !args.json {
+            say!(
+                "memory: {:.1} GB/s read by {} threads",
+                peaks.bandwidth,
+                args.threads
+            );
+        }
         for measurement in &mut measured {
             measurement.lines = args.profile(&mut driver, measurement.case, &demands, &peaks)?;
         }
@@ -161,23 +165,23 @@ impl Args {
         }
     }
 
-    /// The model where it is to compute, and the name of that.
-    fn load(&self, file: &Gguf) -> Result<(PlacedModel, String), CliError> {
+    /// The model where it is to compute, which has that name.
+    fn load(&self, file: &Gguf) -> Result<(Box<dyn Forward>, String), CliError> {
         let most = self.streams.iter().copied().max().unwrap_or(1).max(1);
         let options = ModelOptions {
             threads: self.threads,
             isa: self.isa,
             kv_dtype: self.kv_cache_dtype,
             num_blocks: u32::try_from(most * self.blocks() as usize)?,
-            block_size: BLOCK as u32,
             max_rows: self.prompt.max(most).max(ROWS),
+            block_size: BLOCK as u32,
             enforce_eager: self.device.enforce_eager,
             ..ModelOptions::default()
         };
         let placement = Placement::choose(file, &options, &request(&self.device, true))?;
         let device = match placement.is_cuda() {
             true => placement.name(),
-            false => self.isa.unwrap_or_else(Isa::best).to_string(),
+            false => format!("cpu ({})", self.isa.unwrap_or_else(Isa::best)),
         };
         Ok((placement.load(file, options)?, device))
     }
@@ -294,7 +298,7 @@ impl Args {
         Ok(operations::lines(&profile, demands, &steps, peaks))
     }
 
-    /// Throughput by streams for each context, and by contexts where there are several.
+    /// Throughput by whichever there are more of, streams or contexts.
     fn picture(&self, measured: &[Measured]) -> String {
         let decoded = |wanted: &dyn Fn(usize, usize) -> Option<f64>| -> Vec<(f64, f64)> {
             let point = |m: &Measured| match m.case {
@@ -315,20 +319,17 @@ impl Args {
         });
         let by_context = self.streams.iter().map(|&of| Series {
             name: format!("{of} at once"),
-            points: decoded(&|streams, context| (streams == of).then_some(context as f64)),
+            points: decoded(&|streams, context| (streams == of).then_some(context.max(1) as f64)),
         });
-        let mut charts = Vec::new();
-        if self.streams.len() > 1 {
-            charts.push(chart("Decode by streams", "streams", by_streams.collect()));
-        }
-        if self.contexts.len() > 1 {
-            charts.push(chart(
+        let drawn = match self.streams.len() >= self.contexts.len() {
+            true => chart("Decode by streams", "streams", by_streams.collect()),
+            false => chart(
                 "Decode by context",
                 "tokens of context",
                 by_context.collect(),
-            ));
-        }
-        svg::document(&charts)
+            ),
+        };
+        svg::document(&[drawn])
     }
 
     fn report(&self, device: &str, loading: Duration, measured: &[Measured]) {
@@ -346,7 +347,7 @@ impl Args {
             return;
         }
         say!(
-            "{} on {} threads, {device}, {} KV; loaded in {:.2} s",
+            "{} on {device}, {} threads, {} KV; loaded in {:.2} s",
             self.model(),
             self.threads,
             self.kv_cache_dtype,

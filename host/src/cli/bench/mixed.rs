@@ -243,13 +243,13 @@ fn picture(measured: &[Measured]) -> String {
             .collect(),
     };
     svg::document(&[Chart {
-        title: "Streams while prompts arrive".to_owned(),
+        title: "Between tokens while prompts arrive".to_owned(),
         x: "max-chunk-tokens",
         y: "ms",
         series: vec![
-            series("inter-token p50", &|m| m.itl.percentile(50.0)),
-            series("inter-token p99", &|m| m.itl.percentile(99.0)),
-            series("prompt's TTFT p50", &|m| m.ttft.percentile(50.0)),
+            series("p50", &|m| m.itl.percentile(50.0)),
+            series("p99", &|m| m.itl.percentile(99.0)),
+            series("p99.9", &|m| m.itl.percentile(99.9)),
         ],
     }])
 }

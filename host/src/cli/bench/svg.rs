@@ -200,11 +200,18 @@ fn nice(step: f64) -> f64 {
 /// A value with the digits that matter.
 fn number(value: f64) -> String {
     let digits = match value.abs() {
-        v if v >= 20.0 || v.fract() == 0.0 => 0,
+        v if v >= 20.0 => 0,
         v if v >= 2.0 => 1,
         _ => 2,
     };
-    format!("{value:.digits$}")
+    let number = format!("{value:.digits$}");
+    match number.contains('.') {
+        true => number
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned(),
+        false => number,
+    }
 }
 
 fn text(out: &mut String, x: f64, y: f64, anchor: &str, style: &str, content: &str) {
@@ -259,6 +266,10 @@ mod tests {
         assert_eq!(
             [0.7, 1.0, 1.2, 3.0, 70.0].map(nice),
             [1.0, 1.0, 2.0, 5.0, 100.0]
+        );
+        assert_eq!(
+            [0.1, 0.0, 7.98, 100.0, 1453.2].map(number),
+            ["0.1", "0", "8", "100", "1453"]
         );
     }
 }

@@ -33,10 +33,10 @@ pub(super) struct Report {
     chat_template: &'static str,
     chat_template_error: Option<String>,
     memory: Part<MemoryPart>,
-    /// Where `serve` would compute.
-    device: Part<String>,
     /// Why `serve` and `run` would refuse it with these limits.
     refusal: Option<String>,
+    /// Where `serve` would compute.
+    device: Part<String>,
 }
 
 /// A part of the report, or why there is none.
@@ -138,10 +138,10 @@ impl Report {
             chat_template,
             chat_template_error,
             memory: memory_part(file, args).into(),
-            device: device_part(file, args).into(),
             refusal: start::check(file, args)
                 .err()
                 .map(|error| error.to_string()),
+            device: device_part(file, args).into(),
         }
     }
 

@@ -415,6 +415,24 @@ mod tests {
             (json!({"messages": []}), "messages"),
             (json!({"messages": "hi"}), "messages"),
             (json!({"use_beam_search": true}), "use_beam_search"),
+        ];
+        assert_refused(&cases);
+    }
+
+    fn assert_refused(cases: &[(Value, &str)]) {
+        for (body, param) in cases {
+            let error = read(body.clone()).expect_err(&body.to_string());
+            assert_eq!(
+                (error.status.as_u16(), error.param.as_deref()),
+                (400, Some(*param)),
+                "{body}"
+            );
+        }
+    }
+
+    #[test]
+    fn malformed_tools_are_named_by_their_path() {
+        assert_refused(&[
             (
                 json!({"tools": [{"function": {"name": ""}}]}),
                 "tools[0].function.name",
@@ -425,15 +443,7 @@ mod tests {
             ),
             (json!({"tools": {}}), "tools"),
             (json!({"tools": [3]}), "tools[0]"),
-        ];
-        for (body, param) in cases {
-            let error = read(body.clone()).expect_err(&body.to_string());
-            assert_eq!(
-                (error.status.as_u16(), error.param.as_deref()),
-                (400, Some(param)),
-                "{body}"
-            );
-        }
+        ]);
     }
 
     #[test]

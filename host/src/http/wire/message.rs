@@ -199,6 +199,12 @@ mod tests {
     }
 
     #[test]
+    fn an_assistant_may_speak_alone() {
+        let alone = json!([{"role": "assistant", "content": "a"}]);
+        assert_eq!(Value::Array(read(alone.clone()).unwrap()), alone);
+    }
+
+    #[test]
     fn what_is_wrong_is_named_by_its_path_and_not_repeated() {
         let cases = [
             (json!([]), "messages"),

@@ -35,7 +35,7 @@ impl<B> Matrix<B> {
     }
 }
 
-const fn format(ggml_type: GgmlType) -> Format {
+pub(super) const fn format(ggml_type: GgmlType) -> Format {
     match ggml_type {
         GgmlType::F32 => Format::F32,
         GgmlType::F16 => Format::F16,

@@ -6,121 +6,56 @@
 )]
 
 use core::marker::PhantomData;
-use core::ops::Range;
 
 use super::quant::{Quant, SubScale, VECTORS, unpack};
-use super::{GROUP, Kernel, Simd, Step, Task, WIDTH, add_segment, piece, prefetch, store_some};
-use crate::contract::SEGMENT;
-use crate::matrix::{STEP, Tile};
+use super::{Format, Simd, Step, Tile, WIDTH, prefetch};
+use crate::matrix::STEP;
 
 /// Steps of a super-block.
 const STEPS: usize = 8;
 
-/// Some rows of one tile.
-pub(super) struct SuperblockTile<'a, Q> {
-    task: Task<'a>,
-    tile: usize,
-    rows: Range<usize>,
-    format: PhantomData<Q>,
-}
+/// A family of one format.
+#[derive(Clone, Copy)]
+pub(super) struct Superblocks<Q>(PhantomData<Q>);
 
-impl<'a, Q: Quant> SuperblockTile<'a, Q> {
-    pub(super) fn new(task: Task<'a>, tile: usize, rows: Range<usize>) -> Self {
-        Self {
-            task,
-            tile,
-            rows,
-            format: PhantomData,
-        }
-    }
+impl<Q: Quant> Format for Superblocks<Q> {
+    type Activation = Step;
+    const ACTIVATIONS: usize = STEPS;
+    const ELEMENTS: usize = STEPS * STEP;
+    const TOGETHER: bool = false;
 
-    /// `R` rows from `row` on, all of one group.
     #[inline(always)]
-    unsafe fn rows<S: Simd, const R: usize>(&self, weights: Tile, row: usize) {
-        let steps = self.task.matrix.inputs() / STEP;
-        let first = row / GROUP * GROUP;
-        let stride = GROUP.min(self.task.rows - first);
-        let corner = first * steps + (row - first);
-        // SAFETY: the activations hold every row's steps; the output has room for the rows.
+    unsafe fn add<S: Simd, const R: usize, const T: usize>(
+        tiles: &[Tile; T],
+        block: usize,
+        x: *const Step,
+        stride: usize,
+        first_pass: bool,
+        sums: &mut [[S::F; R]; T],
+    ) {
+        // SAFETY: the tiles hold the super-block, the activations its steps of each row.
         unsafe {
-            let activations = self.task.activations.cast::<Step>().add(corner);
-            let sums = sums::<S, Q, R>(
-                weights,
-                steps / STEPS,
-                activations,
-                stride,
-                row == self.rows.start,
-            );
-            for (r, sum) in sums.into_iter().enumerate() {
-                let (place, valid) = self.task.place(self.tile, row + r);
-                store_some::<S>(place, sum, valid);
-            }
-        }
-    }
-}
-
-impl<Q: Quant> Kernel for SuperblockTile<'_, Q> {
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        let weights = self.task.matrix.tile(self.tile);
-        let mut row = self.rows.start;
-        while row < self.rows.end {
-            let rows = piece((self.rows.end - row).min(GROUP - row % GROUP));
-            // SAFETY: as the caller of `linear` says.
-            unsafe {
-                match rows {
-                    8 => self.rows::<S, 8>(weights, row),
-                    4 => self.rows::<S, 4>(weights, row),
-                    2 => self.rows::<S, 2>(weights, row),
-                    _ => self.rows::<S, 1>(weights, row),
-                }
-            }
-            row += rows;
-        }
-    }
-}
-
-/// The sums of `R` rows with sixteen outputs.
-#[inline(always)]
-unsafe fn sums<S: Simd, Q: Quant, const R: usize>(
-    weights: Tile,
-    blocks: usize,
-    activations: *const Step,
-    stride: usize,
-    first_pass: bool,
-) -> [S::F; R] {
-    // SAFETY: as the caller says.
-    unsafe {
-        let mut totals = [S::splat(0.0); R];
-        let mut block = 0;
-        while block < blocks {
-            let (first, end) = (block == 0, blocks.min(block + SEGMENT / (STEPS * STEP)));
-            let mut sums = [S::splat(0.0); R];
-            while block < end {
-                let quants = weights.quants.add(block * STEPS * Q::STEP_BYTES);
-                let scales = weights.scales.add(block * scale_bytes::<Q>());
+            for t in 0..T {
+                let quants = tiles[t].quants.add(block * STEPS * Q::STEP_BYTES);
+                let scales = tiles[t].scales.add(block * scale_bytes::<Q>());
                 if first_pass {
                     prefetch::<S, R>(quants, STEPS * Q::STEP_BYTES);
                     // The next tile's scales: a stream of its own, too short for the hardware.
                     for offset in (0..scale_bytes::<Q>()).step_by(64) {
-                        S::prefetch(scales.wrapping_add(weights.size + offset));
+                        S::prefetch(scales.wrapping_add(tiles[t].size + offset));
                     }
                 }
-                let x = activations.add(block * STEPS * stride);
                 let ints = block_dots::<S, Q, R>(quants, scales, x, stride);
                 let d = S::load_f16(scales.cast());
                 for r in 0..R {
                     let scale = S::mul(d, S::splat((*x.add(r)).d));
-                    sums[r] = S::fma(scale, S::to_float(ints[r]), sums[r]);
+                    sums[t][r] = S::fma(scale, S::to_float(ints[r]), sums[t][r]);
                 }
                 if has_min::<Q>() {
-                    subtract_minimums::<S, Q, R>(scales, x, stride, &mut sums);
+                    subtract_minimums::<S, Q, R>(scales, x, stride, &mut sums[t]);
                 }
-                block += 1;
             }
-            add_segment::<S, R>(&mut totals, sums, first);
         }
-        totals
     }
 }
 
