@@ -9,6 +9,7 @@ mod embed;
 mod linear;
 mod mutation;
 mod random;
+mod ranks;
 mod reference;
 mod table;
 mod weights;
@@ -23,6 +24,7 @@ fn cases() -> Vec<Case> {
         embed::cases(),
         linear::cases(),
         attention::cases(),
+        ranks::cases(),
     ]
     .concat()
 }
