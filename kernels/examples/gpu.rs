@@ -153,7 +153,7 @@ fn attention(device: &mut Cuda, scale: usize, repeats: u32, copied: f64) -> Resu
     let o = device.allocate(parts * dim * 4)?;
     let inputs = [&q, &keys, &values, &at, &tables, &block_tables, &m, &l, &o];
     let mut arguments = Vec::from(inputs.map(At));
-    arguments.extend([kv_heads, dim, block, 0].map(|word| U32(word as u32)));
+    arguments.extend([heads, kv_heads, dim, block, 0].map(|word| U32(word as u32)));
     arguments.push(F32(0.088));
     let found = kernel("attention_split_f16").ok_or("there is no attention_split_f16")?;
     let took = time(device, &m, repeats, |device| {
