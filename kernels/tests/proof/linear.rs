@@ -32,6 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
             (17, block, 9),
             (17, 512 + block, 11),
             (17, 1024, 3),
+            (17, 512 * 4 + block, 9),
             (16, 512 * 9 + block, 8),
             (2, ragged, 2),
             (2, 512, 1),
