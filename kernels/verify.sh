@@ -131,4 +131,19 @@ cd "$here/.."
 cargo test --release -p ptx-interpreter
 cargo test --release -p lockstep-kernels --test forward
 cargo test --release -p lockstep-kernels --test proof -- --include-ignored --nocapture
-echo "the kernels are proved in the interpreter; none of this ran on a GPU"
+
+echo "== through the driver"
+cargo test --release -p lockstep --test device
+if [ -e /proc/driver/nvidia/version ]; then
+  machine="the GPU of this machine"
+else
+  # The stand-in is found only by these links.
+  ln -s "$(realpath "${CARGO_TARGET_DIR:-target}")/release/deps/libcuda_stand_in.so" "$work/libcuda.so"
+  ln -s "$work/libcuda.so" "$work/libcuda.so.1"
+  export LD_LIBRARY_PATH="$work"
+  machine="the interpreter behind the stand-in for the driver, not a GPU"
+fi
+export LOCKSTEP_TEST_DEVICE=cuda REQUIRE_CUDA=1
+cargo test --release -p lockstep-kernels --test proof -- --nocapture through_a_driver
+cargo test --release -p lockstep-kernels --test forward -- --nocapture through_a_driver
+echo "the kernels are proved in the interpreter, and the backend on $machine"

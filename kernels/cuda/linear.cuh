@@ -65,7 +65,8 @@ __device__ __forceinline__ void add_segments(const float* partial, float* __rest
   do {
     uint32_t row = ROWS == 1 ? blockIdx.y : blockIdx.y * ROWS + i / TILE;
     uint32_t n = blockIdx.x * TILE + i % TILE;
-    if (n < outputs && (ROWS == 1 ? i < TILE : row < rows)) {
+    // A block may have more threads than a group of rows has outputs.
+    if (n < outputs && i < ROWS * TILE && (ROWS == 1 || row < rows)) {
       float total = partial[i];
 #pragma unroll 1
       for (uint32_t s = 1; s < segments; s++) {

@@ -23,9 +23,10 @@ fn completion(number: usize) -> Value {
         "The {} of the island, again",
         ["heat", "road", "hat", "rain"][number % 4]
     );
+    let temperature = [0.0, 0.9][number % 2];
     json!({
         "model": "tiny", "prompt": prompt, "max_tokens": 36, "seed": number, "logprobs": 5,
-        "temperature": if number % 2 == 0 { 0.0 } else { 0.9 }, "n": 1 + number % 3 / 2
+        "temperature": temperature, "n": 1 + number % 3 / 2
     })
 }
 

@@ -3,6 +3,8 @@
 
 mod interpreter;
 
+use lockstep::backend::cuda::Cuda;
+use lockstep::backend::device::Device;
 use lockstep::batch::{Batch, BatchSequence, Forward};
 use lockstep::gguf::{Gguf, tiny::tiny_llama};
 use lockstep::model::{KvDtype, Model, ModelOptions, OnDevice};
@@ -69,14 +71,36 @@ fn steps<'a>(a: &'a [u32], b: &'a [u32]) -> Vec<Batch> {
 
 #[test]
 fn a_tiny_model_gives_the_cpus_logits() {
+    tiny_model(Interpreter::new);
+}
+
+#[test]
+fn padding_rows_reach_no_live_row() {
+    padding(Interpreter::new);
+}
+
+/// Both through the driver that is found: a GPU's, or a stand-in's.
+#[test]
+fn the_same_through_a_driver() {
+    if std::env::var("LOCKSTEP_TEST_DEVICE").is_ok_and(|device| device == "cuda") {
+        let open = || Cuda::open(0).unwrap_or_else(|error| panic!("{error}"));
+        tiny_model(open);
+        padding(open);
+        println!("on {}", open().info());
+    } else {
+        println!("skipped: LOCKSTEP_TEST_DEVICE=cuda asks for a driver");
+    }
+}
+
+fn tiny_model<D: Device>(open: impl Fn() -> D) {
     let file = Gguf::from_bytes(tiny_llama(7)).unwrap_or_else(|error| panic!("{error}"));
     let a: Vec<u32> = (0..18).map(|i| i * 13 % 260).collect();
     let b: Vec<u32> = (0..12).map(|i| 259 - i * 7).collect();
     for kv_dtype in [KvDtype::F16, KvDtype::F32] {
         let options = options(kv_dtype);
         let mut cpu = Model::load(&file, options).unwrap_or_else(|error| panic!("{error}"));
-        let mut device = OnDevice::load(&file, options, Interpreter::new())
-            .unwrap_or_else(|error| panic!("{error}"));
+        let mut device =
+            OnDevice::load(&file, options, open()).unwrap_or_else(|error| panic!("{error}"));
         for batch in steps(&a, &b) {
             assert_eq!(
                 logits(&mut device, &batch),
@@ -100,8 +124,7 @@ fn a_tiny_model_gives_the_cpus_logits() {
 
 /// Sequences that fill the pool to its last block decode together, three of them and then five:
 /// what pads their steps to the size of a graph reaches none of them.
-#[test]
-fn padding_rows_reach_no_live_row() {
+fn padding<D: Device>(open: impl Fn() -> D) {
     let file = Gguf::from_bytes(tiny_llama(3)).unwrap_or_else(|error| panic!("{error}"));
     let tokens: Vec<Vec<u32>> = (0..8_u32)
         .map(|i| (0..16).map(|j| (i * 37 + j * 11) % 260).collect())
@@ -113,8 +136,8 @@ fn padding_rows_reach_no_live_row() {
             ..options(KvDtype::F16)
         };
         let mut cpu = Model::load(&file, options).unwrap_or_else(|error| panic!("{error}"));
-        let mut device = OnDevice::load(&file, options, Interpreter::new())
-            .unwrap_or_else(|error| panic!("{error}"));
+        let mut device =
+            OnDevice::load(&file, options, open()).unwrap_or_else(|error| panic!("{error}"));
         let blocks: Vec<[u32; 1]> = (0..8).map(|block| [block]).collect();
         let share =
             |i: usize, len: usize, computed: usize| (&tokens[i][..len], computed, &blocks[i][..]);

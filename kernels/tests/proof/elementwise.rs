@@ -34,6 +34,20 @@ pub(crate) fn cases() -> Vec<Case> {
     out
 }
 
+/// Shapes that nobody chose.
+pub(crate) fn random(random: &mut Random) -> Vec<Case> {
+    let mut below = |end| 1 + random.below(end) as usize;
+    let mut out = Vec::new();
+    for _ in 0..3 {
+        out.push(rms_norm(below(5000), below(9)));
+        out.extend([32, 256].map(|block| quantise(block, below(60))));
+        out.extend(pairs(below(4000)));
+        out.push(check_rows(below(3000), below(20)));
+        out.push(gather_rows(below(3000), below(20)));
+    }
+    out
+}
+
 fn rms_norm(n: usize, rows: usize) -> Case {
     let mut random = Random::new(n as u64);
     let mut x: Vec<f32> = (0..n * rows).map(|_| random.edgy()).collect();

@@ -33,6 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
             (17, block, 9),
             (17, 512 + block, 11),
             (17, 1024, 3),
+            (17, 512 * 4 + block, 9),
             (16, 512 * 9 + block, 8),
             (2, ragged, 2),
             (2, 512, 1),
@@ -60,6 +61,21 @@ pub(crate) fn cases() -> Vec<Case> {
             ];
             let case = |(outputs, inputs, rows)| case(format, 64, outputs, inputs, rows);
             out.extend(shapes.map(case));
+        }
+    }
+    out
+}
+
+/// Shapes that nobody chose, of every format.
+pub(crate) fn random(random: &mut Random) -> Vec<Case> {
+    let mut out = Vec::new();
+    for format in Format::ALL {
+        let block = format.block_len() as u64;
+        for at_once in [1, 8] {
+            let outputs = 1 + random.below(70) as usize;
+            let inputs = (block * (1 + random.below(3000 / block))) as usize;
+            let rows = 1 + random.below(if at_once == 1 { 1 } else { 20 }) as usize;
+            out.push(case(format, at_once, outputs, inputs, rows));
         }
     }
     out

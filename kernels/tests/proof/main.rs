@@ -3,6 +3,7 @@
 
 mod attention;
 mod case;
+mod driver;
 mod elementwise;
 mod embed;
 mod linear;
