@@ -4,15 +4,13 @@
 // head, the keys with positions adjacent (dim x block_size) and the values with components
 // adjacent (block_size x dim).
 #include <cuda_fp16.h>
+#include "copies.cuh"
 #include "portable.cuh"
 
 constexpr unsigned ATTENTION_THREADS = CHECKING_THREADS;
 constexpr unsigned ATTENTION_WARPS = ATTENTION_THREADS / WARP;
-// A head's components are a multiple of this, and at most so many.
+// A head's components are a multiple of this, and at most 256.
 constexpr unsigned DIM_STEP = 16;
-constexpr unsigned MAX_DIM = 256;
-// Positions whose values are loaded together.
-constexpr unsigned UNROLLED = 8;
 
 __device__ __forceinline__ void store(float* to, float x) { *to = x; }
 __device__ __forceinline__ void store(__half* to, float x) { *to = __float2half_rn(x); }
@@ -53,112 +51,244 @@ __device__ __forceinline__ uint32_t first_position(uint32_t length, uint32_t win
   return window == 0 ? 0 : length - min(length, window);
 }
 
-// One head of one row over one split of 256 positions: the greatest score, the sum of the
-// exponentials, and the weighted sum of the values. A block is (split, head, row); a split with
-// nothing unmasked is left out.
+// Positions that are copied together: they lie in one KV block.
+constexpr unsigned GROUP = 16;
+constexpr unsigned SPLIT_GROUPS = SPLIT / GROUP;
+// Bytes of keys or values that shared memory holds, two times: of at most 64 positions.
+constexpr unsigned STAGE_BYTES = 16384;
+constexpr unsigned MAX_CHUNK = 64;
+
+__device__ __forceinline__ float2 load_pair(const float* from) { return *(const float2*)from; }
+__device__ __forceinline__ float2 load_pair(const __half* from) {
+  return __half22float2(*(const __half2*)from);
+}
+
+// What a block does: some query heads of a row that share a KV head, over the positions first..end
+// of a split that begins at `start`.
+struct Share {
+  uint32_t start, first, end, heads, dim, block_size;
+  // Positions of a chunk, and where the first one begins.
+  uint32_t chunk, lowest;
+
+  __device__ __forceinline__ uint32_t until(uint32_t from) const { return min(from + chunk, end); }
+};
+
+// Begins to copy keys, dim rows of a chunk's positions, or values, a row of dim for each position.
+// Nothing behind the last position is read: nobody may have written there yet.
+template <class T, bool KEYS>
+__device__ __forceinline__ void stage(T* to, const T* pool, const size_t* bases, const Share& share,
+                                      uint32_t from) {
+  constexpr unsigned UNIT = 16 / sizeof(T);
+  constexpr unsigned ROW_UNITS = GROUP / UNIT;
+  uint32_t until = share.until(from);
+#pragma unroll 1
+  for (uint32_t at = from; at < until; at += GROUP) {
+    const T* group = pool + bases[(at - share.start) / GROUP];
+    uint32_t place = at - from;
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < share.dim * ROW_UNITS; i += ATTENTION_THREADS) {
+      if constexpr (KEYS) {
+        uint32_t c = i / ROW_UNITS, unit = i % ROW_UNITS * UNIT;
+        if (at + unit < until) {
+          copy_async_filled(to + c * share.chunk + place + unit, group + c * share.block_size + unit,
+                            min(until - at - unit, UNIT) * sizeof(T));
+        }
+      } else if (i * UNIT < (until - at) * share.dim) {
+        copy_async<16>(to + place * share.dim + i * UNIT, group + i * UNIT);
+      }
+    }
+  }
+}
+
+// The products of the queries with a chunk of keys: each is a chain over the head's dimensions.
+template <class T>
+__device__ __forceinline__ void score(const T* keys, const float* queries, float* scores,
+                                      const Share& share, uint32_t from, float scale) {
+  uint32_t pairs = share.chunk / 2, until = share.until(from);
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x; i < share.heads * pairs; i += ATTENTION_THREADS) {
+    uint32_t head = i / pairs, position = i % pairs * 2;
+    if (from + position < until) {
+      const float* query = queries + head * share.dim;
+      const T* key = keys + position;
+      float x = 0.0f, y = 0.0f;
+      uint32_t c = 0;
+#pragma unroll 1
+      do {
+#pragma unroll
+        for (unsigned j = 0; j < DIM_STEP; j++, key += share.chunk) {
+          float2 pair = load_pair(key);
+          x = __fmaf_rn(query[c + j], pair.x, x);
+          y = __fmaf_rn(query[c + j], pair.y, y);
+        }
+        c += DIM_STEP;
+      } while (c < share.dim);
+      float2* to = (float2*)(scores + head * SPLIT + (from - share.start + position));
+      *to = make_float2(__fmul_rn(x, scale), __fmul_rn(y, scale));
+    }
+  }
+}
+
+// A warp's head: its scores become weights, whose greatest score and sum are written.
+__device__ __forceinline__ void weigh(float* scores, const Share& share, float* partial_m,
+                                      float* partial_l) {
+  constexpr unsigned TURNS = SPLIT / WARP;
+  uint32_t lane = threadIdx.x % WARP;
+  float lowest = -__uint_as_float(0x7f800000u), greatest = lowest;
+  float mine[TURNS];
+#pragma unroll
+  for (unsigned i = 0; i < TURNS; i++) {
+    uint32_t position = share.start + i * WARP + lane;
+    mine[i] = lowest;
+    if (position >= share.first && position < share.end) {
+      mine[i] = scores[i * WARP + lane];
+    }
+    greatest = fmaxf(greatest, mine[i]);
+  }
+  for (unsigned distance = WARP / 2; distance > 0; distance /= 2) {
+    greatest = fmaxf(greatest, __shfl_xor_sync(ALL_LANES, greatest, distance));
+  }
+  // The virtual lanes of rule 5: this lane's, and the one 32 further on. A masked position's weight
+  // is +0, exp's value for -infinity: adding it changes no sum.
+  float sums[2] = {0.0f, 0.0f};
+#pragma unroll
+  for (unsigned i = 0; i < TURNS; i++) {
+    float weight = exp_not_positive(__fsub_rn(mine[i], greatest));
+    scores[i * WARP + lane] = weight;
+    sums[i % 2] = __fadd_rn(sums[i % 2], weight);
+  }
+  float sum = __fadd_rn(sums[0], sums[1]);
+  for (unsigned width = WARP / 2; width > 0; width /= 2) {
+    sum = __fadd_rn(sum, __shfl_down_sync(ALL_LANES, sum, width));
+  }
+  if (lane == 0) {
+    *partial_m = greatest;
+    *partial_l = sum;
+  }
+}
+
+// Adds a chunk of values times their weights: each component of each head is a chain over the
+// positions, ascending, that goes on from chunk to chunk. The last one writes it.
+template <class T>
+__device__ __forceinline__ void mix(const T* values, const float* weights, float* mixed,
+                                    const Share& share, uint32_t from, float* partial_o,
+                                    size_t head_stride) {
+  uint32_t pairs = share.dim / 2;
+  uint32_t begin = max(from, share.first), until = share.until(from);
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x; i < share.heads * pairs; i += ATTENTION_THREADS) {
+    uint32_t head = i / pairs, c = i % pairs * 2;
+    float2* sums = (float2*)(mixed + head * share.dim + c);
+    float2 o = from == share.lowest ? make_float2(0.0f, 0.0f) : *sums;
+    const float* weight = weights + head * SPLIT + (begin - share.start);
+    const T* value = values + (begin - from) * share.dim + c;
+    uint32_t left = until - begin;
+#pragma unroll 4
+    do {
+      float2 pair = load_pair(value);
+      o.x = __fmaf_rn(*weight, pair.x, o.x);
+      o.y = __fmaf_rn(*weight, pair.y, o.y);
+      weight++;
+      value += share.dim;
+    } while (--left > 0);
+    if (until < share.end) {
+      *sums = o;
+    } else {
+      float* to = partial_o + head * head_stride + c;
+      to[0] = o.x;
+      to[1] = o.y;
+    }
+  }
+}
+
+// The query heads of a row that share a KV head over one split of 256 positions: for each the
+// greatest score, the sum of the exponentials, and the weighted sum of the values. A block is
+// (split, KV head and part of its query heads, row); a split with nothing unmasked is left out.
+// Keys, then values, go through shared memory by asynchronous copies, a chunk ahead.
 template <class T>
 __device__ __forceinline__ void
 attention_split(const float* __restrict__ q, const T* __restrict__ keys,
                 const T* __restrict__ values, const uint32_t* __restrict__ positions,
                 const uint32_t* __restrict__ tables, const uint32_t* __restrict__ block_tables,
                 float* __restrict__ partial_m, float* __restrict__ partial_l,
-                float* __restrict__ partial_o, uint32_t kv_heads, uint32_t dim,
+                float* __restrict__ partial_o, uint32_t heads, uint32_t kv_heads, uint32_t dim,
                 uint32_t block_size, uint32_t window, float scale) {
-  __shared__ float query[MAX_DIM];
-  __shared__ float weight[SPLIT];
-  __shared__ float warp_max[ATTENTION_WARPS];
-  __shared__ float scratch[WARP];
-  uint32_t split = blockIdx.x, head = blockIdx.y, heads = gridDim.y, row = blockIdx.z;
+  extern __shared__ __align__(16) uint8_t memory[];
+  __shared__ size_t key_bases[SPLIT_GROUPS], value_bases[SPLIT_GROUPS];
+  uint32_t split = blockIdx.x, row = blockIdx.z;
   uint32_t length = positions[row] + 1;
-  uint32_t start = split * SPLIT;
-  uint32_t first = max(start, first_position(length, window));
-  uint32_t end = min(length, start + SPLIT);
-  if (first >= end) {
+  Share share;
+  share.start = split * SPLIT;
+  share.first = max(share.start, first_position(length, window));
+  share.end = min(length, share.start + SPLIT);
+  if (share.first >= share.end) {
     return;
   }
-  uint32_t kv_head = head / (heads / kv_heads);
-  const uint32_t* table = block_tables + tables[row];
-  size_t head_row = (size_t)row * heads + head;
-  for (uint32_t i = threadIdx.x; i < dim; i += ATTENTION_THREADS) {
-    query[i] = q[head_row * dim + i];
+  share.dim = dim;
+  share.block_size = block_size;
+  share.lowest = share.first / GROUP * GROUP;
+  share.chunk = MAX_CHUNK;
+  while (share.chunk * dim * sizeof(T) > STAGE_BYTES) {
+    share.chunk /= 2;
   }
-  __syncthreads();
+  // The KV head's query heads, in equal parts but for the last.
+  uint32_t parts = gridDim.y / kv_heads, kv_head = blockIdx.y / parts;
+  uint32_t group = heads / kv_heads, each = (group + parts - 1) / parts;
+  uint32_t skipped = blockIdx.y % parts * each;
+  share.heads = min(each, group - skipped);
+  size_t head_row = (size_t)row * heads + kv_head * group + skipped;
 
-  float lowest = -__uint_as_float(0x7f800000u);
-  float greatest = lowest;
-  float scores[SPLIT / ATTENTION_THREADS];
-#pragma unroll
-  for (unsigned i = 0; i < SPLIT / ATTENTION_THREADS; i++) {
-    uint32_t position = start + threadIdx.x + i * ATTENTION_THREADS;
-    scores[i] = lowest;
-    if (position >= first && position < end) {
+  float* scores = (float*)(memory + 2 * STAGE_BYTES);
+  float* mixed = scores + each * SPLIT;
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x; i < share.heads * dim; i += ATTENTION_THREADS) {
+    mixed[i] = q[head_row * dim + i];
+  }
+  if (threadIdx.x < SPLIT_GROUPS) {
+    uint32_t position = share.start + threadIdx.x * GROUP;
+    if (position >= share.lowest && position < share.end) {
+      const uint32_t* table = block_tables + tables[row];
       size_t block = (size_t)table[position / block_size] * kv_heads + kv_head;
-      const T* key = keys + block * dim * block_size + position % block_size;
-      float sum = 0.0f;
-      uint32_t c = 0;
-      do {
-#pragma unroll
-        for (unsigned j = 0; j < DIM_STEP; j++, c++, key += block_size) {
-          sum = __fmaf_rn(query[c], load(key), sum);
-        }
-      } while (c < dim);
-      scores[i] = __fmul_rn(sum, scale);
-      greatest = fmaxf(greatest, scores[i]);
+      uint32_t offset = position % block_size;
+      key_bases[threadIdx.x] = block * dim * block_size + offset;
+      value_bases[threadIdx.x] = (block * block_size + offset) * dim;
     }
   }
-  for (unsigned distance = WARP / 2; distance > 0; distance /= 2) {
-    greatest = fmaxf(greatest, __shfl_xor_sync(ALL_LANES, greatest, distance));
-  }
-  if (threadIdx.x % WARP == 0) {
-    warp_max[threadIdx.x / WARP] = greatest;
-  }
-  __syncthreads();
-#pragma unroll
-  for (unsigned w = 0; w < ATTENTION_WARPS; w++) {
-    greatest = fmaxf(greatest, warp_max[w]);
-  }
-#pragma unroll
-  for (unsigned i = 0; i < SPLIT / ATTENTION_THREADS; i++) {
-    weight[threadIdx.x + i * ATTENTION_THREADS] = exp_not_positive(__fsub_rn(scores[i], greatest));
-  }
-  __syncthreads();
-
-  // A masked position's weight is +0, exp's value for -infinity: adding it changes no sum.
-  float lane = 0.0f;
-  if (threadIdx.x < ROW_LANES) {
-#pragma unroll
-    for (unsigned i = 0; i < SPLIT; i += ROW_LANES) {
-      lane = __fadd_rn(lane, weight[threadIdx.x + i]);
-    }
-  }
-  float sum = fold_row_lanes(lane, scratch);
+  uint32_t chunks = (share.end - share.lowest + share.chunk - 1) / share.chunk;
   size_t part = head_row * gridDim.x + split;
-  if (threadIdx.x == 0) {
-    partial_m[part] = greatest;
-    partial_l[part] = sum;
-  }
-  for (uint32_t c = threadIdx.x; c < dim; c += ATTENTION_THREADS) {
-    float o = 0.0f;
-    uint32_t position = first;
-    do {
-      // The positions of one KV block.
-      uint32_t until = min(end, (position / block_size + 1) * block_size);
-      size_t block = (size_t)table[position / block_size] * kv_heads + kv_head;
-      const T* value = values + (block * block_size + position % block_size) * dim + c;
+  uint32_t step = 0;
 #pragma unroll 1
-      for (; position + UNROLLED <= until; position += UNROLLED) {
-#pragma unroll
-        for (unsigned i = 0; i < UNROLLED; i++, value += dim) {
-          o = __fmaf_rn(weight[position + i - start], load(value), o);
-        }
+  do {
+    // The chunk to compute is there for all, and all have left the one whose place the next takes.
+    wait_for_copies<0>();
+    __syncthreads();
+    T* to = (T*)(memory + step % 2 * STAGE_BYTES);
+    uint32_t from = share.lowest + step % chunks * share.chunk;
+    if (step < chunks) {
+      stage<T, true>(to, keys, key_bases, share, from);
+    } else if (step < 2 * chunks) {
+      stage<T, false>(to, values, value_bases, share, from);
+    }
+    commit_copies();
+    if (step > 0) {
+      const T* staged = (const T*)(memory + (step - 1) % 2 * STAGE_BYTES);
+      uint32_t computed = share.lowest + (step - 1) % chunks * share.chunk;
+      if (step <= chunks) {
+        score<T>(staged, mixed, scores, share, computed, scale);
+      } else {
+        mix<T>(staged, scores, mixed, share, computed, partial_o + part * dim,
+               (size_t)gridDim.x * dim);
       }
+    }
+    if (step == chunks) {
+      __syncthreads();
 #pragma unroll 1
-      for (; position < until; position++, value += dim) {
-        o = __fmaf_rn(weight[position - start], load(value), o);
+      for (uint32_t h = threadIdx.x / WARP; h < share.heads; h += ATTENTION_WARPS) {
+        size_t at = part + (size_t)h * gridDim.x;
+        weigh(scores + h * SPLIT, share, partial_m + at, partial_l + at);
       }
-    } while (position < end);
-    partial_o[part * dim + c] = o;
-  }
+    }
+  } while (++step <= 2 * chunks);
 }
 
 // Merges the splits of a head of a row in ascending order and divides. A block is (head, row).
@@ -201,10 +331,10 @@ attention_merge(const float* __restrict__ partial_m, const float* __restrict__ p
       const float* __restrict__ q, const type* __restrict__ keys, const type* __restrict__ values, \
       const uint32_t* __restrict__ positions, const uint32_t* __restrict__ tables,                \
       const uint32_t* __restrict__ block_tables, float* __restrict__ partial_m,                   \
-      float* __restrict__ partial_l, float* __restrict__ partial_o, uint32_t kv_heads,            \
-      uint32_t dim, uint32_t block_size, uint32_t window, float scale) {                          \
+      float* __restrict__ partial_l, float* __restrict__ partial_o, uint32_t heads,               \
+      uint32_t kv_heads, uint32_t dim, uint32_t block_size, uint32_t window, float scale) {         \
     attention_split<type>(q, keys, values, positions, tables, block_tables, partial_m, partial_l, \
-                          partial_o, kv_heads, dim, block_size, window, scale);                   \
+                          partial_o, heads, kv_heads, dim, block_size, window, scale);                   \
   }
 
 CACHE(f16, __half)

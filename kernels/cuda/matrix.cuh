@@ -4,6 +4,7 @@
 // a warp multiplies one tile with all rows.
 #pragma once
 
+#include "copies.cuh"
 #include "tensor.cuh"
 
 constexpr unsigned MATRIX_TILES = 4;
@@ -44,26 +45,6 @@ struct __align__(16) Staged {
   float d[PARTS<F>][PART_BLOCKS<F>][MATRIX_ROWS];
   int32_t block_sums[PARTS<F>][PART_BLOCKS<F>][PART_SUMS<F> == 2 ? MATRIX_ROWS : 1];
 };
-
-template <unsigned BYTES>
-__device__ __forceinline__ void copy_async(void* to, const void* from) {
-  uint32_t shared = (uint32_t)__cvta_generic_to_shared(to);
-  if constexpr (BYTES == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(from), "n"(BYTES)
-                 : "memory");
-  }
-}
-
-__device__ __forceinline__ void commit_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-template <unsigned NEWEST>
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(NEWEST) : "memory");
-}
 
 // Shares COUNT pieces among the block's threads: calls piece(i) for each.
 template <unsigned COUNT, class Piece>

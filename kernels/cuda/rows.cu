@@ -127,6 +127,22 @@ silu_mul(const float* __restrict__ gate, const float* __restrict__ up, float* __
   }
 }
 
+constexpr float GELU_LINEAR = 1.5957691f;
+constexpr float GELU_CUBIC = 0.071354814f;
+
+// gelu(gate) * up, in its tanh form (rule 7).
+extern "C" __global__ void __launch_bounds__(256)
+gelu_mul(const float* __restrict__ gate, const float* __restrict__ up, float* __restrict__ out,
+         uint32_t n) {
+  uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) {
+    float x = gate[i];
+    float u = __fmul_rn(x, __fmaf_rn(__fmul_rn(x, x), GELU_CUBIC, GELU_LINEAR));
+    float gelu = __fdiv_rn(x, __fadd_rn(1.0f, portable_exp(-u)));
+    out[i] = __fmul_rn(gelu, up[i]);
+  }
+}
+
 // Rotates pairs in place (rule 7). A block is a row; `x` holds rows of heads x dim. Pair p of a
 // head is its elements p * stride and p * stride + offset: (2, 1) for adjacent pairs,
 // (1, dim / 2) for halves. `cosines` and `sines` hold dim / 2 values for each position.

@@ -13,6 +13,10 @@ pub use format::Format;
 pub use size::{Block, Grid, LaunchSize, Shape, Shared};
 pub use table::{Argument, KERNELS, Kernel, kernel};
 
+/// The most ranks that the kernels of [`Module::Ranks`] find: the first round of `top_k_logits`
+/// takes 1024 logits to `k` keys, each of `top_k_keys` 1024 keys, until a row has `k` left.
+pub const TOP_K_LIMIT: u32 = 256;
+
 /// A PTX text: kernels that are loaded together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Module {
@@ -26,16 +30,19 @@ pub enum Module {
     Matrix,
     /// The KV cache and paged attention.
     Attention,
+    /// The highest logits.
+    Ranks,
 }
 
 impl Module {
     /// Every module.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Rows,
         Self::Embed,
         Self::Linear,
         Self::Matrix,
         Self::Attention,
+        Self::Ranks,
     ];
 
     /// The text that a driver compiles.
@@ -46,6 +53,7 @@ impl Module {
             Self::Linear => include_str!("../ptx/linear.ptx"),
             Self::Matrix => include_str!("../ptx/matrix.ptx"),
             Self::Attention => include_str!("../ptx/attention.ptx"),
+            Self::Ranks => include_str!("../ptx/ranks.ptx"),
         }
     }
 
@@ -57,6 +65,7 @@ impl Module {
             Self::Linear => "linear",
             Self::Matrix => "matrix",
             Self::Attention => "attention",
+            Self::Ranks => "ranks",
         }
     }
 }

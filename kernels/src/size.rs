@@ -12,6 +12,10 @@ const HALF_WARP: u32 = 16;
 const WARP: u32 = 32;
 /// Positions of a split of attention.
 const SPLIT: u32 = 256;
+/// Bytes of keys and values that attention holds in shared memory.
+const STAGED: u32 = 2 * 16384;
+/// The most shared memory that a launch has without asking the driver for more, in bytes.
+const SHARED_LIMIT: u32 = 48 * 1024 - 512;
 
 /// What a launch is over; a kernel's rule reads the fields that its doc names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +30,10 @@ pub struct Shape {
     pub inputs: u32,
     /// Query heads.
     pub heads: u32,
+    /// KV heads.
+    pub kv_heads: u32,
+    /// Components of a head.
+    pub dim: u32,
     /// The greatest position of the step plus one.
     pub positions: u32,
 }
@@ -57,8 +65,11 @@ pub enum Grid {
         /// Rows of a block.
         rows: u32,
     },
-    /// Splits of [`Shape::positions`], by [`Shape::heads`], by [`Shape::rows`].
+    /// Splits of [`Shape::positions`], by [`Shape::kv_heads`] and parts of their query heads, by
+    /// [`Shape::rows`].
     Splits,
+    /// So many of [`Shape::elements`], by [`Shape::rows`].
+    Chunks(u32),
     /// [`Shape::heads`] by [`Shape::rows`].
     Heads,
 }
@@ -81,11 +92,34 @@ pub enum Shared {
     None,
     /// An f32 for each segment of [`Shape::inputs`], so many rows, and sixteen outputs.
     SegmentSums(u32),
+    /// Keys and values under way, and for each query head of a block the scores of a split and a
+    /// head's components.
+    Attention,
 }
 
 impl Shape {
     fn segments(&self) -> u32 {
         self.inputs.div_ceil(SEGMENT)
+    }
+
+    /// Query heads that share a KV head.
+    const fn group(&self) -> u32 {
+        match self.kv_heads {
+            0 => 0,
+            kv_heads => self.heads / kv_heads,
+        }
+    }
+
+    /// Parts into which the query heads of a KV head are cut, so that a block's shared memory is
+    /// enough for one.
+    const fn head_parts(&self) -> u32 {
+        let room = (SHARED_LIMIT - STAGED) / ((SPLIT + self.dim) * 4);
+        self.group().div_ceil(room)
+    }
+
+    /// Query heads of a block of attention, but for the last part, which may have fewer.
+    fn heads_at_once(&self) -> u32 {
+        self.group().div_ceil(self.head_parts().max(1))
     }
 
     /// Splits of attention that the step's positions need.
@@ -104,7 +138,12 @@ impl Grid {
                 let groups = shape.outputs.div_ceil(TILE * tiles);
                 [groups, shape.rows.div_ceil(rows), 1]
             }
-            Self::Splits => [shape.splits(), shape.heads, shape.rows],
+            Self::Splits => [
+                shape.splits(),
+                shape.kv_heads * shape.head_parts(),
+                shape.rows,
+            ],
+            Self::Chunks(each) => [shape.elements.div_ceil(each), shape.rows, 1],
             Self::Heads => [shape.heads, shape.rows, 1],
         }
     }
@@ -127,6 +166,7 @@ impl Shared {
     pub(crate) fn size(self, shape: &Shape) -> u32 {
         match self {
             Self::None => 0,
+            Self::Attention => STAGED + shape.heads_at_once() * (SPLIT + shape.dim) * 4,
             Self::SegmentSums(rows) => shape.segments() * rows * TILE * 4,
         }
     }

@@ -152,6 +152,7 @@ const fn attention(
     entry: &'static str,
     arguments: &'static [Argument],
     grid: Grid,
+    shared: Shared,
     twin: &'static str,
 ) -> Kernel {
     Kernel {
@@ -160,8 +161,21 @@ const fn attention(
         arguments,
         grid,
         block: Block::Threads(128),
-        shared: Shared::None,
+        shared,
         twin,
+    }
+}
+
+/// Elements are logits, or keys, of a row.
+const fn ranks(entry: &'static str, arguments: &'static [Argument]) -> Kernel {
+    Kernel {
+        entry,
+        module: Module::Ranks,
+        arguments,
+        grid: Grid::Chunks(1024),
+        block: Block::Threads(512),
+        shared: Shared::None,
+        twin: "the sampler's ranks",
     }
 }
 
@@ -186,6 +200,7 @@ const SPLIT: &[Argument] = &[
     Out("partial_m"),
     Out("partial_l"),
     Out("partial_o"),
+    U32("heads"),
     U32("kv_heads"),
     U32("dim"),
     U32("block_size"),
@@ -240,6 +255,13 @@ pub const KERNELS: &[Kernel] = &[
         Grid::Elements(256),
         256,
         "exp::silu(gate) * up",
+    ),
+    rows(
+        "gelu_mul",
+        &[In("gate"), In("up"), Out("out"), U32("n")],
+        Grid::Elements(256),
+        256,
+        "exp::gelu(gate) * up",
     ),
     rows(
         "rope",
@@ -332,24 +354,44 @@ pub const KERNELS: &[Kernel] = &[
     matrix("linear_q5_k_x64"),
     matrix("linear_q6_k_x64"),
     matrix("linear_iq4_xs_x64"),
-    attention("kv_store_f16", KV_STORE, Grid::Rows, "rounding to f16"),
+    attention(
+        "kv_store_f16",
+        KV_STORE,
+        Grid::Rows,
+        Shared::None,
+        "rounding to f16",
+    ),
     attention(
         "attention_split_f16",
         SPLIT,
         Grid::Splits,
+        Shared::Attention,
         "reference::attention",
     ),
-    attention("kv_store_f32", KV_STORE, Grid::Rows, "rounding to f32"),
+    attention(
+        "kv_store_f32",
+        KV_STORE,
+        Grid::Rows,
+        Shared::None,
+        "rounding to f32",
+    ),
     attention(
         "attention_split_f32",
         SPLIT,
         Grid::Splits,
+        Shared::Attention,
         "reference::attention",
     ),
     attention(
         "attention_merge",
         MERGE,
         Grid::Heads,
+        Shared::None,
         "reference::Partial::merge",
     ),
+    ranks(
+        "top_k_logits",
+        &[In("logits"), Out("keys"), U32("n"), U32("k")],
+    ),
+    ranks("top_k_keys", &[In("from"), Out("keys"), U32("n"), U32("k")]),
 ];

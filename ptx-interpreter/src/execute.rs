@@ -48,9 +48,12 @@ impl Warp {
             } => {
                 self.store(*space, *kind, from, *address, active, context)?;
             }
-            Operation::CopyAsync { to, from, bytes } => {
-                self.copy(*to, *from, *bytes, active, context)?;
-            }
+            Operation::CopyAsync {
+                to,
+                from,
+                bytes,
+                read,
+            } => self.copy(*to, *from, (*bytes, *read), active, context)?,
             Operation::CopyCommit => self.commit(active),
             Operation::CopyWait { newest } => self.wait_copies(*newest, active, context)?,
             Operation::Return => {
@@ -324,15 +327,18 @@ impl Warp {
         &mut self,
         to: Address,
         from: Address,
-        bytes: usize,
+        (bytes, read): (usize, Operand),
         active: u32,
         context: &mut Context<'_>,
     ) -> Result<(), LaneFault> {
         let to = self.addresses(to, active, context)?;
         let from = self.addresses(from, active, context)?;
+        let sizes = self.value(read, active, context)?;
         for lane in lanes(active) {
             let now = self.access(lane, context);
-            let read = context.memory.read(from[lane], bytes, false, &now);
+            let read = context
+                .memory
+                .read_filled(from[lane], bytes, sizes[lane] as usize, &now);
             let read = read.map_err(|kind| (lane, kind))?;
             context
                 .shared

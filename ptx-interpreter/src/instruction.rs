@@ -345,6 +345,8 @@ pub(crate) enum Operation {
         to: Address,
         from: Address,
         bytes: usize,
+        /// How many of them are read; zeros stand in for the others.
+        read: Operand,
     },
     CopyCommit,
     CopyWait {

@@ -207,6 +207,31 @@ impl Memory {
         buffer.read(address, offset, bytes, now)
     }
 
+    /// The first `read` of so many bytes; zeros in place of the others.
+    pub(crate) fn read_filled(
+        &mut self,
+        address: u64,
+        bytes: usize,
+        read: usize,
+        now: &Access,
+    ) -> Result<Bytes, FaultKind> {
+        if read == bytes {
+            return self.read(address, bytes, false, now);
+        }
+        aligned(address, bytes)?;
+        if read > bytes {
+            return Err(FaultKind::OutOfBounds {
+                address,
+                bytes: read,
+            });
+        }
+        let mut out = [0; WIDEST];
+        for (index, byte) in out[..read].iter_mut().enumerate() {
+            [*byte, ..] = self.read(address + index as u64, 1, false, now)?;
+        }
+        Ok(out)
+    }
+
     pub(crate) fn write(
         &mut self,
         address: u64,

@@ -278,6 +278,8 @@ fn attend<D: Device>(
     let shape = Shape {
         rows: step.rows,
         heads: config.heads as u32,
+        kv_heads,
+        dim,
         positions: step.positions,
         ..Shape::default()
     };
@@ -294,7 +296,8 @@ fn attend<D: Device>(
     let mut arguments = Vec::from(inputs.map(Buffer));
     arguments.extend(partials.map(Buffer));
     let window = config.sliding_window;
-    arguments.extend([kv_heads, dim, options.block_size, window].map(U32));
+    let heads = config.heads as u32;
+    arguments.extend([heads, kv_heads, dim, options.block_size, window].map(U32));
     arguments.push(F32(1.0 / (config.head_dim as f32).sqrt()));
     let entry = format!("attention_split_{}", options.kv_dtype.name());
     launcher.launch(&entry, shape, &arguments)?;

@@ -134,7 +134,7 @@ type Setting = (&'static [u32], usize, usize, usize, usize, usize);
 const STALE_NAN: [u8; 2] = [0xff, 0xff];
 const STALE_HUGE: [u8; 2] = [0xff, 0x7b];
 
-const SETTINGS: [Setting; 9] = [
+const SETTINGS: [Setting; 12] = [
     (&[599], 2, 1, 16, 16, 89),
     (&[1100, 800, 600, 300, 5], 1, 1, 16, 16, 0),
     (&[3, 4, 20, 771], 2, 1, 16, 16, 20),
@@ -144,6 +144,11 @@ const SETTINGS: [Setting; 9] = [
     (&[600, 40], 3, 1, 16, 32, 100),
     (&[511, 512], 2, 1, 144, 256, 256),
     (&[19, 700], 2, 2, 16, 16, 1),
+    // More query heads to a KV head than a block has room for.
+    (&[20, 290], 17, 1, 16, 16, 0),
+    (&[70], 8, 1, 256, 16, 0),
+    // A window that begins and ends in each 32 positions of a split.
+    (&[20, 50, 90, 120, 150, 180, 210, 240], 1, 1, 16, 16, 9),
 ];
 
 struct Attention {
@@ -203,12 +208,12 @@ impl Attention {
 
     /// Weights of exp(-87.33), the least that is not 0, and nothing beside them in the sums.
     fn at_the_limit(is_half: bool) -> Self {
-        let mut attention = Self::new(is_half, (&[130], 1, 1, 16, 16, 0), 87.33, STALE_NAN);
+        let mut attention = Self::new(is_half, (&[240], 1, 1, 16, 16, 0), 87.33, STALE_NAN);
         for list in [&mut attention.q, &mut attention.keys, &mut attention.values] {
             list.fill(0.0);
         }
         attention.q[0] = 1.0;
-        for position in [1, 129] {
+        for position in (1..240).step_by(32) {
             let at = attention.place(0, position, 0, 0);
             attention.keys[at] = -1.0;
             attention.values[at..at + 16].fill(60_000.0);
@@ -259,10 +264,12 @@ impl Attention {
     }
 
     fn shape(&self) -> Shape {
-        let (positions, heads, ..) = self.setting;
+        let (positions, heads, kv_heads, dim, ..) = self.setting;
         Shape {
             rows: positions.len() as u32,
             heads: heads as u32,
+            kv_heads: kv_heads as u32,
+            dim: dim as u32,
             positions: positions.iter().max().map_or(0, |p| p + 1),
             ..Shape::default()
         }
@@ -345,7 +352,7 @@ impl Attention {
     }
 
     fn split_case(&self) -> Case {
-        let (_, _, kv_heads, dim, block_size, window) = self.setting;
+        let (_, heads, kv_heads, dim, block_size, window) = self.setting;
         let (keys, values) = self.pools();
         let (m, l, o) = self.all_partials();
         let values = vec![
@@ -358,6 +365,7 @@ impl Attention {
             Value::Out(m),
             Value::Out(l),
             Value::Out(o),
+            Value::U32(heads as u32),
             Value::U32(kv_heads as u32),
             Value::U32(dim as u32),
             Value::U32(block_size as u32),

@@ -5,7 +5,7 @@ use crate::case::{
 };
 use crate::random::Random;
 use crate::reference::{quantised, rope as rotate};
-use lockstep::backend::exp::silu;
+use lockstep::backend::exp::{gelu, silu};
 use lockstep::backend::reference;
 use lockstep_kernels::Shape;
 
@@ -96,7 +96,7 @@ fn quantise(block: usize, blocks: usize) -> Case {
     )
 }
 
-fn pairs(n: usize) -> [Case; 2] {
+fn pairs(n: usize) -> [Case; 3] {
     let mut random = Random::new(n as u64 + 1000);
     let a: Vec<f32> = (0..n)
         .map(|i| match i % 50 {
@@ -126,6 +126,7 @@ fn pairs(n: usize) -> [Case; 2] {
     [
         case("add", |a, b| a + b),
         case("silu_mul", |gate, up| silu(gate) * up),
+        case("gelu_mul", |gate, up| gelu(gate) * up),
     ]
 }
 

@@ -41,19 +41,21 @@ pub(crate) fn cases() -> Vec<Case> {
         out.extend(shapes.map(|(outputs, inputs, rows)| case(format, 8, outputs, inputs, rows)));
         if format.is_quantised() {
             // A chunk at most; a segment and a bit; two segments and rows of two blocks; outputs of
-            // two blocks; whole tiles and columns; columns that begin with their last row.
+            // two blocks; whole tiles and columns; columns that begin with their last row, and a last
+            // chunk of one step.
+            let odd = if block == 32 { 96 } else { block };
             let shapes = [
                 (17, block, 3),
                 (3, 512 + block, 9),
                 (32, 1024, 65),
-                (65, block, 17),
+                (65, 4 * block, 17),
                 (2, if block == 32 { 160 } else { 768 }, 1),
                 (64, block, 64),
-                (2, block, 25),
-                (2, block, 33),
-                (2, block, 41),
-                (2, block, 49),
-                (2, block, 57),
+                (2, odd, 25),
+                (2, odd, 33),
+                (2, odd, 41),
+                (2, odd, 49),
+                (2, odd, 57),
             ];
             let case = |(outputs, inputs, rows)| case(format, 64, outputs, inputs, rows);
             out.extend(shapes.map(case));

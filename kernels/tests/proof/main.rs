@@ -8,6 +8,7 @@ mod embed;
 mod linear;
 mod mutation;
 mod random;
+mod ranks;
 mod reference;
 mod table;
 mod weights;
@@ -22,6 +23,7 @@ fn cases() -> Vec<Case> {
         embed::cases(),
         linear::cases(),
         attention::cases(),
+        ranks::cases(),
     ]
     .concat()
 }

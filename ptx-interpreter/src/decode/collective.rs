@@ -2,7 +2,7 @@
 
 use super::{Names, Statement};
 use crate::fault::ParseError;
-use crate::instruction::{Elements, Operation, Shuffle, Vote};
+use crate::instruction::{Elements, Operand, Operation, Shuffle, Vote};
 use crate::operand::{address, register, source, target, vector};
 use crate::parse::Cursor;
 
@@ -99,7 +99,17 @@ impl Statement<'_> {
                 if !(bytes == 16 || !cg && (bytes == 4 || bytes == 8)) {
                     return Err(self.refuse("copies 4, 8 or 16 bytes (.cg: 16)"));
                 }
-                Ok(Operation::CopyAsync { to, from, bytes })
+                let read = if cursor.take(",") {
+                    source(cursor, names)?
+                } else {
+                    Operand::Immediate(bytes as u64)
+                };
+                Ok(Operation::CopyAsync {
+                    to,
+                    from,
+                    bytes,
+                    read,
+                })
             }
             ["async", "commit_group"] => Ok(Operation::CopyCommit),
             ["async", "wait_all"] => Ok(Operation::CopyWait { newest: None }),
@@ -115,46 +125,21 @@ impl Statement<'_> {
         cursor: &mut Cursor<'_>,
         names: &mut Names,
     ) -> Result<Operation, ParseError> {
-        let elements = match self.modifiers {
-            [
-                "sync",
-                "aligned",
-                "m16n8k32",
-                "row",
-                "col",
-                "s32",
-                "s8",
-                "s8",
-                "s32",
-            ] => Elements::Bytes,
-            [
-                "sync",
-                "aligned",
-                "m16n8k16",
-                "row",
-                "col",
-                "f32",
-                "f16",
-                "f16",
-                "f32",
-            ] => Elements::Halves,
-            [
-                "sync",
-                "aligned",
-                "m16n8k16",
-                "row",
-                "col",
-                "f32",
-                "bf16",
-                "bf16",
-                "f32",
-            ] => Elements::BrainFloats,
-            _ => {
-                return Err(
-                    self.refuse("only m16n8k32 of s8 and m16n8k16 of f16, bf16 are supported")
-                );
+        let known = match self.modifiers {
+            ["sync", "aligned", shape, "row", "col", d, a, b, c] if (d, a) == (c, b) => {
+                match (*shape, *d, *a) {
+                    ("m16n8k32", "s32", "s8") => Some((Elements::Bytes, (4, 2))),
+                    ("m16n8k16", "s32", "s8") => Some((Elements::Bytes, (2, 1))),
+                    ("m16n8k16", "f32", "f16") => Some((Elements::Halves, (4, 2))),
+                    ("m16n8k16", "f32", "bf16") => Some((Elements::BrainFloats, (4, 2))),
+                    _ => None,
+                }
             }
+            _ => None,
         };
+        let (elements, sizes) = known.ok_or_else(|| {
+            self.refuse("only m16n8k32 and m16n8k16 of s8, m16n8k16 of f16 and bf16 are supported")
+        })?;
         let to = vector(cursor, |c| register(c, names))?;
         cursor.expect(",")?;
         let a = vector(cursor, |c| source(c, names))?;
@@ -162,7 +147,7 @@ impl Statement<'_> {
         let b = vector(cursor, |c| source(c, names))?;
         cursor.expect(",")?;
         let c = vector(cursor, |c| source(c, names))?;
-        if (to.len(), a.len(), b.len(), c.len()) != (4, 4, 2, 4) {
+        if (to.len(), (a.len(), b.len()), c.len()) != (4, sizes, 4) {
             return Err(self.refuse("has fragments of another size"));
         }
         Ok(Operation::MatrixMultiply {

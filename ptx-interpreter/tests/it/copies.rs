@@ -65,3 +65,26 @@ fn an_older_group_is_there_while_a_newer_one_is_under_way() {
         FaultKind::InFlight { .. }
     ));
 }
+
+#[test]
+fn what_is_not_read_is_filled_up_with_zeros() {
+    let filled = |bytes: u32| {
+        format!(
+            "mov.u32 %r10, buffer;\nmov.u32 %r11, {bytes};\n\
+             cp.async.cg.shared.global [%r10], [%rd1+16], 16, %r11;\ncp.async.wait_all;\n\
+             ld.shared.v4.u32 {{%r12, %r13, %r14, %r15}}, [%r10];\n\
+             st.global.v4.u32 [%rd2], {{%r12, %r13, %r14, %r15}};"
+        )
+    };
+    let input: Vec<u32> = (0..8).map(|i| 0x0101_0101 * (i + 1)).collect();
+    let copied = |bytes| run(&filled(bytes), 1, &input, 4);
+    assert_eq!(copied(6), Ok(vec![0x0505_0505, 0x0606, 0, 0]));
+    assert_eq!(copied(0), Ok(vec![0; 4]));
+    // The buffer ends after two of the four words.
+    assert_eq!(
+        run(&filled(8), 1, &input[..6], 4),
+        Ok(vec![0x0505_0505, 0x0606_0606, 0, 0])
+    );
+    assert!(run(&filled(12), 1, &input[..6], 4).is_err());
+    assert!(copied(17).is_err());
+}

@@ -45,3 +45,24 @@ fn the_matrix_product_is_the_sum_of_products() {
         );
     }
 }
+
+/// Half as long a sum: the first two registers of the one and the first of the other matrix.
+#[test]
+fn the_product_of_sixteen_elements_is_that_of_thirty_two_with_zeros() {
+    let input: Vec<u32> = (0..32 * 8)
+        .map(|i: u32| i.wrapping_mul(0x9e37_79b9))
+        .collect();
+    let product = |shape: &str, a: &str, b: &str| {
+        let body = format!(
+            "mul.wide.u32 %rd6, %r2, 32;\nadd.s64 %rd6, %rd1, %rd6;\nmov.u32 %r18, 0;\n\
+             ld.global.v2.u32 {{%r10, %r11}}, [%rd6];\nld.global.u32 %r14, [%rd6+8];\n\
+             mma.sync.aligned.{shape}.row.col.s32.s8.s8.s32 {{%r20, %r21, %r22, %r23}}, \
+             {{%r10, %r11{a}}}, {{%r14{b}}}, {{%r14, %r10, %r11, %r18}};\n\
+             mul.wide.u32 %rd7, %r2, 16;\nadd.s64 %rd7, %rd2, %rd7;\n\
+             st.global.v4.u32 [%rd7], {{%r20, %r21, %r22, %r23}};"
+        );
+        run(&body, 32, &input, 128).unwrap_or_else(|fault| panic!("{fault}"))
+    };
+    let long = product("m16n8k32", ", %r18, %r18", ", %r18");
+    assert_eq!(product("m16n8k16", "", ""), long);
+}
