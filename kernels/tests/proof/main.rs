@@ -5,6 +5,7 @@ mod attention;
 mod case;
 mod elementwise;
 mod embed;
+mod fast;
 mod linear;
 mod mutation;
 mod random;
@@ -14,7 +15,7 @@ mod table;
 mod weights;
 
 use case::Case;
-use lockstep_kernels::KERNELS;
+use lockstep_kernels::kernels;
 
 /// The cases of every kernel.
 fn cases() -> Vec<Case> {
@@ -24,6 +25,7 @@ fn cases() -> Vec<Case> {
         linear::cases(),
         attention::cases(),
         ranks::cases(),
+        fast::cases::cases(),
     ]
     .concat()
 }
@@ -39,7 +41,7 @@ fn cases_of(entry: &str) -> Vec<Case> {
 #[test]
 fn every_kernel_equals_the_reference_bit_for_bit_and_is_executed_whole() {
     let cases = cases();
-    for kernel in KERNELS {
+    for kernel in kernels() {
         let module = case::module(&case::entry_text(kernel));
         let mut executed = vec![false; module.kernel(kernel.entry).map_or(0, |k| k.instructions())];
         let mut count = 0;
