@@ -20,10 +20,13 @@ budget() {
     linear_*) echo 128 0 ;;
     attention_split_*) echo 96 512 ;;
     top_k_*) echo 64 8192 ;;
+    fast_linear_*_narrow) echo 80 45056 ;;
+    # One block to a multiprocessor: sums and stages take what it has.
+    fast_linear_*_wide) echo 240 49152 ;;
     *) echo 64 512 ;;
   esac
 }
-MODULES="rows embed linear matrix attention ranks"
+MODULES="rows embed linear matrix attention ranks fast"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -118,6 +121,11 @@ for format in q4_0 q4_1 q5_0 q5_1 q8_0 iq4_nl mxfp4 q2_k q3_k q4_k q5_k q6_k iq4
   has "linear_${format}_x1" 'IDP\.4A' 'LDG\.E\.128' FFMA BAR SHFL
   has "linear_${format}_x8" 'IMMA\.168' 'LDG\.E\.64' FFMA BAR
   has "linear_${format}_x64" 'IMMA\.168' 'LDGSTS\.E\.BYPASS\.128' LDGDEPBAR FFMA BAR
+done
+for format in f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q4_k q5_k q6_k; do
+  for division in narrow wide; do
+    has "fast_linear_${format}_$division" 'HMMA\.16816\.F32' 'LDGSTS\.E\.BYPASS\.128' 'LDSM\.16' LDGDEPBAR BAR
+  done
 done
 has quantise_256 'LDG\.E\.128' 'STG\.E\.64'
 has rms_norm SHFL BAR

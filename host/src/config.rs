@@ -6,7 +6,7 @@ use policy_core::PreemptionPolicy;
 
 use crate::backend::DeviceChoice;
 use crate::journal::{JournalContent, JournalSync};
-use crate::model::KvDtype;
+use crate::model::{KvDtype, Numerics};
 use crate::scheduler::SchedulerConfig;
 
 /// The context that is used where neither `--max-model-len` nor the model asks for less, in tokens.
@@ -105,6 +105,9 @@ pub struct EngineArgs {
     /// Where it computes
     #[command(flatten)]
     pub device: DeviceArgs,
+    /// The numerics: `portable`, the same bits everywhere, or `fast`, by tensor cores: the same bits on one kind of GPU
+    #[arg(long, env = "LOCKSTEP_NUMERICS", default_value_t)]
+    pub numerics: Numerics,
     /// Requests that may wait for their first seat
     #[arg(long, env = "LOCKSTEP_MAX_WAITING", default_value_t = 1024,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

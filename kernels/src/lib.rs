@@ -3,15 +3,18 @@
 //! The CUDA C++ in `kernels/cuda` is compiled by `kernels/build-ptx.sh`; the PTX is checked in and
 //! embedded here, so that a build needs no NVIDIA tool. [`KERNELS`] names, for each entry, its
 //! arguments, its launch rule ([`Kernel::size`]) and its CPU twin: the operation of the numerics
-//! contract that it equals bit for bit.
+//! contract that it equals bit for bit. [`FAST_KERNELS`] are those of the `fast` profile, which has
+//! no twin.
 
+mod fast;
 mod format;
 mod size;
 mod table;
 
+pub use fast::{FAST_KERNELS, fast_linear, reads_rounded, rounded_stride};
 pub use format::Format;
 pub use size::{Block, Grid, LaunchSize, Shape, Shared};
-pub use table::{Argument, KERNELS, Kernel, kernel};
+pub use table::{Argument, KERNELS, Kernel, kernel, kernels};
 
 /// The most ranks that the kernels of [`Module::Ranks`] find: the first round of `top_k_logits`
 /// takes 1024 logits to `k` keys, each of `top_k_keys` 1024 keys, until a row has `k` left.
@@ -32,17 +35,20 @@ pub enum Module {
     Attention,
     /// The highest logits.
     Ranks,
+    /// The `fast` profile: linear layers by tensor cores.
+    Fast,
 }
 
 impl Module {
     /// Every module.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Rows,
         Self::Embed,
         Self::Linear,
         Self::Matrix,
         Self::Attention,
         Self::Ranks,
+        Self::Fast,
     ];
 
     /// The text that a driver compiles.
@@ -54,6 +60,7 @@ impl Module {
             Self::Matrix => include_str!("../ptx/matrix.ptx"),
             Self::Attention => include_str!("../ptx/attention.ptx"),
             Self::Ranks => include_str!("../ptx/ranks.ptx"),
+            Self::Fast => include_str!("../ptx/fast.ptx"),
         }
     }
 
@@ -66,6 +73,7 @@ impl Module {
             Self::Matrix => "matrix",
             Self::Attention => "attention",
             Self::Ranks => "ranks",
+            Self::Fast => "fast",
         }
     }
 }

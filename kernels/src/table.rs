@@ -1,7 +1,7 @@
 //! The table of kernels.
 
-use crate::Module;
 use crate::size::{Block, Grid, LaunchSize, Shape, Shared};
+use crate::{FAST_KERNELS, Module};
 
 /// A kernel's argument, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,12 @@ impl Kernel {
 
 /// The kernel of that entry.
 pub fn kernel(entry: &str) -> Option<&'static Kernel> {
-    KERNELS.iter().find(|kernel| kernel.entry == entry)
+    kernels().find(|kernel| kernel.entry == entry)
+}
+
+/// The kernels of every profile.
+pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
+    KERNELS.iter().chain(FAST_KERNELS)
 }
 
 use Argument::{F32, In, InOut, Out, U32};
@@ -218,7 +223,7 @@ const MERGE: &[Argument] = &[
     U32("splits"),
 ];
 
-/// Every kernel.
+/// Every kernel of the `portable` profile.
 pub const KERNELS: &[Kernel] = &[
     rows(
         "rms_norm",

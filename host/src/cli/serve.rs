@@ -137,10 +137,11 @@ fn fingerprint(args: &Args, running: &Running) -> String {
     }
 }
 
-/// What `/server_info` tells: the limits, and where the model computes.
+/// What `/server_info` tells: the limits, where the model computes, and under which numerics.
 fn server_config(running: &Running) -> Result<serde_json::Value, CliError> {
     let mut config = serde_json::to_value(&running.config)?;
     config["device"] = running.device.as_str().into();
+    config["numerics"] = running.numerics.as_str().into();
     Ok(config)
 }
 

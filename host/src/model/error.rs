@@ -80,6 +80,8 @@ pub enum ModelError {
         /// Bytes that are needed.
         needed: u64,
     },
+    /// The `fast` numerics were asked for without a GPU.
+    NeedsGpu,
     /// The system gave no memory or threads.
     System {
         /// For what.
@@ -131,6 +133,9 @@ impl fmt::Display for ModelError {
                 found,
                 expected,
             } => write!(f, "{option} is {found}: it may be {expected}"),
+            Self::NeedsGpu => f.write_str(
+                "the numerics \"fast\" need the tensor cores of a GPU: a CPU computes \"portable\" only",
+            ),
             Self::NoIsa { isa } => write!(f, "this machine does not have the {isa} instructions"),
             Self::Device(message) => f.write_str(message),
             Self::DeviceMemory { allowed, needed } => write!(

@@ -7,6 +7,7 @@ mod check;
 mod config;
 mod error;
 mod footprint;
+mod numerics;
 mod on_device;
 mod placement;
 mod profile;
@@ -19,6 +20,7 @@ mod tests;
 pub use config::{ModelConfig, RopeScaling};
 pub use error::ModelError;
 pub use footprint::{Footprint, Item};
+pub use numerics::{FAST_VERSION, Numerics};
 pub use on_device::{DeviceFootprint, OnDevice};
 pub use placement::{Placement, PlacementRequest};
 pub use profile::{Operation, Profile};
@@ -49,6 +51,8 @@ pub struct ModelOptions {
     /// Launches every kernel of a decode step by itself, where a device could launch a graph. No
     /// result depends on it.
     pub enforce_eager: bool,
+    /// The profile of the numerics contract; a CPU has the portable one only.
+    pub numerics: Numerics,
 }
 
 impl Default for ModelOptions {
@@ -63,6 +67,7 @@ impl Default for ModelOptions {
             max_positions: 8192,
             isa: None,
             enforce_eager: false,
+            numerics: Numerics::Portable,
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The forward pass of a Llama model on a device, by the kernels of the table.
 //!
-//! Each operation's result is the CPU's, bit for bit; so are the logits.
+//! Under the `portable` numerics each operation's result is the CPU's, bit for bit; so are the logits.
 
 mod buffers;
 mod footprint;
 mod launcher;
 mod layers;
+mod rounded;
 mod step;
 
 use std::collections::BTreeMap;
@@ -15,10 +16,11 @@ use lockstep_kernels::Shape;
 use self::buffers::Buffers;
 use self::launcher::Launcher;
 use self::layers::{DeviceLayer, Matrix, RopeTables};
+use self::rounded::Rounded;
 use self::step::Step;
 use super::footprint::positions;
 use super::weights::{Shapes, Weights};
-use super::{ModelConfig, ModelError, ModelOptions, check};
+use super::{ModelConfig, ModelError, ModelOptions, Numerics, check};
 use crate::backend::cpu::pool::Pool;
 use crate::backend::device::{Argument, Device};
 use crate::batch::{Batch, Forward, ForwardError};
@@ -80,7 +82,7 @@ impl<D: Device> OnDevice<D> {
             tables,
             buffers: Buffers::new(&config, &options, &mut device).map_err(failed)?,
             graphs: (device.keeps_graphs() && !options.enforce_eager).then(BTreeMap::new),
-            launcher: Launcher { device },
+            launcher: launcher(&config, &options, device).map_err(failed)?,
             config,
             options,
         })
@@ -149,6 +151,18 @@ impl<D: Device> OnDevice<D> {
         let matrix = self.output.as_ref().unwrap_or(&self.embedding);
         head(launcher, &self.config, matrix, &self.output_norm, b, step)
     }
+}
+
+fn launcher<D: Device>(
+    config: &ModelConfig,
+    options: &ModelOptions,
+    mut device: D,
+) -> Result<Launcher<D>, String> {
+    let rounded = match options.numerics {
+        Numerics::Portable => None,
+        Numerics::Fast => Some(Rounded::new(config, options, &mut device)?),
+    };
+    Ok(Launcher { device, rounded })
 }
 
 /// Loads the layers, and says how far it is.

@@ -68,6 +68,14 @@ impl Placement {
         }
     }
 
+    /// The kind of device that it is: one kind gives the same bits.
+    pub fn kind(&self) -> String {
+        match &self.cuda {
+            Some(cuda) => cuda.info().name.clone(),
+            None => "cpu".to_owned(),
+        }
+    }
+
     /// Whether it is a CUDA device.
     pub const fn is_cuda(&self) -> bool {
         self.cuda.is_some()

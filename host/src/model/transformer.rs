@@ -3,7 +3,7 @@
 use super::footprint::{kv_shape, max_inputs, positions, row_floats};
 use super::profile::{Operation, Profile};
 use super::weights::{Layer, Shapes, Weights};
-use super::{ModelConfig, ModelError, ModelOptions, RopeScaling, check};
+use super::{ModelConfig, ModelError, ModelOptions, Numerics, RopeScaling, check};
 use crate::backend::Isa;
 use crate::backend::cpu::activations::{Activations, Form};
 use crate::backend::cpu::device::{AttentionShape, Cpu, Flags, Piece, Places, RopeTables, Rows};
@@ -66,6 +66,9 @@ impl Model {
     pub fn load(file: &Gguf, options: ModelOptions) -> Result<Self, ModelError> {
         let config = ModelConfig::from_gguf(file)?;
         check::options(&options)?;
+        if options.numerics != Numerics::Portable {
+            return Err(ModelError::NeedsGpu);
+        }
         let isa = options.isa.unwrap_or_else(Isa::best);
         if !isa.available() {
             return Err(ModelError::NoIsa { isa });

@@ -18,7 +18,7 @@ use crate::intake::{self, Intake, IntakeLimits};
 use crate::journal::{Chronicle, Header, JournalOptions, JournalReader, JournalWriter};
 use crate::metrics::{Metrics, MetricsLabels};
 use crate::model::{
-    Footprint, KvDtype, ModelConfig, ModelError, ModelOptions, NUMERICS_VERSION, Placement,
+    Footprint, KvDtype, ModelConfig, ModelError, ModelOptions, Numerics, Placement,
     PlacementRequest,
 };
 use crate::scheduler::{Scheduler, SchedulerConfig};
@@ -49,6 +49,8 @@ pub struct Running {
     pub config: SchedulerConfig,
     /// Where the model computes, by name.
     pub device: String,
+    /// The version of the numerics, and how keys and values are stored.
+    pub numerics: String,
     /// Digest of all that decides an answer beside its request: equal fingerprints answer equal
     /// requests with equal tokens, text and logprobs.
     pub fingerprint: String,
@@ -85,6 +87,7 @@ pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError>
     let placement = place(args, &file, &config)?;
     config.num_blocks = placement.num_blocks();
     let device = placement.name();
+    let numerics = numerics_name(args.numerics, &placement.kind(), args.kv_cache_dtype);
     let text = Arc::new(read_text(&file)?);
     let digest = file.digest().to_hex();
     let metrics = Arc::new(Metrics::new(labels(args, &config, model_name, &device)));
@@ -96,14 +99,13 @@ pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError>
         &model_options(args, &config),
         args.max_waiting as usize,
     )?;
-    parts.journal = open_journal(args, &config, &digest)?;
+    parts.journal = open_journal(args, &config, &digest, &numerics)?;
     parts.metrics = Arc::clone(&metrics);
     let accounts = Accounts(Arc::clone(&parts.chronicle));
     let thread = std::thread::Builder::new().name("engine".to_owned());
     let engine = thread
         .spawn(move || Engine::new(parts).run())
         .map_err(StartError::Thread)?;
-    let numerics = numerics_name(args.kv_cache_dtype);
     let fingerprint = fingerprint::fingerprint(&digest, &numerics, config.max_model_len);
     Ok(Running {
         intake,
@@ -113,6 +115,7 @@ pub fn start(args: &EngineArgs, model_name: &str) -> Result<Running, StartError>
         path,
         config,
         device,
+        numerics,
         fingerprint,
         engine,
     })
@@ -137,14 +140,18 @@ pub fn engine_for(
         let (journal, model) = (header.model.clone(), digest.to_string());
         return Err(StartError::OtherModel { journal, model });
     }
-    let kv_dtype = numerics_of(&header.numerics)?;
+    let (numerics, kv_dtype) = numerics_of(&header.numerics)?;
     let text = Arc::new(read_text(&file)?);
     let options = ModelOptions {
+        numerics,
         enforce_eager: device.enforce_eager,
         ..options(&header.config, threads, kv_dtype)
     };
     // The journal says how many blocks there were.
     let placement = Placement::choose(&file, &options, &request(device, true))?;
+    if numerics_name(numerics, &placement.kind(), kv_dtype) != header.numerics {
+        return Err(other_numerics(&header.numerics));
+    }
     let (_, parts) = assemble(placement, &file, &text, &header.config, &options, 0)?;
     Ok(Engine::new(parts))
 }
@@ -207,19 +214,30 @@ fn assemble(
 }
 
 /// The numerics that a journal names: the contract's version and how keys and values are stored.
-fn numerics_name(kv_dtype: KvDtype) -> String {
-    format!("{NUMERICS_VERSION} kv-{kv_dtype}")
+fn numerics_name(numerics: Numerics, device: &str, kv_dtype: KvDtype) -> String {
+    format!("{} kv-{kv_dtype}", numerics.version(device))
 }
 
-/// The KV dtype of a journal whose numerics this build has.
-fn numerics_of(name: &str) -> Result<KvDtype, StartError> {
-    let dtypes = [KvDtype::F16, KvDtype::F32];
-    let found = dtypes
-        .into_iter()
-        .find(|&dtype| numerics_name(dtype) == name);
-    found.ok_or_else(|| StartError::OtherNumerics {
-        journal: name.to_owned(),
-    })
+/// The profile and the KV dtype of a journal whose numerics this build has, on some device.
+fn numerics_of(name: &str) -> Result<(Numerics, KvDtype), StartError> {
+    let dtypes = [KvDtype::F16, KvDtype::F32].into_iter();
+    let mut found = dtypes.filter_map(|dtype| {
+        let version = name.strip_suffix(&format!(" kv-{dtype}"))?;
+        let device = version.strip_prefix(&Numerics::Fast.version(""));
+        match device {
+            Some(_) => Some((Numerics::Fast, dtype)),
+            None => {
+                (version == Numerics::Portable.version("")).then_some((Numerics::Portable, dtype))
+            }
+        }
+    });
+    found.next().ok_or_else(|| other_numerics(name))
+}
+
+fn other_numerics(journal: &str) -> StartError {
+    StartError::OtherNumerics {
+        journal: journal.to_owned(),
+    }
 }
 
 /// The limits, with every default filled in.
@@ -258,6 +276,7 @@ fn default_blocks(args: &EngineArgs, model: &ModelConfig, max_model_len: u32) ->
 /// How the model is loaded for these limits.
 pub(crate) fn model_options(args: &EngineArgs, config: &SchedulerConfig) -> ModelOptions {
     ModelOptions {
+        numerics: args.numerics,
         enforce_eager: args.device.enforce_eager,
         ..options(config, args.threads, args.kv_cache_dtype)
     }
@@ -314,6 +333,7 @@ fn open_journal(
     args: &EngineArgs,
     config: &SchedulerConfig,
     model_digest: &str,
+    numerics: &str,
 ) -> Result<Option<JournalWriter>, StartError> {
     let Some(path) = &args.journal else {
         return Ok(None);
@@ -325,11 +345,7 @@ fn open_journal(
         max_bytes: args.journal_max_bytes,
         max_files: args.journal_max_files,
     };
-    let header = Header::new(
-        config.clone(),
-        model_digest,
-        &numerics_name(args.kv_cache_dtype),
-    );
+    let header = Header::new(config.clone(), model_digest, numerics);
     Ok(Some(JournalWriter::create(&options, header)?))
 }
 

@@ -1,6 +1,7 @@
 //! Whole forward passes by the shipped PTX, run in the interpreter: the logits are the CPU
 //! backend's, bit for bit.
 
+mod fast;
 mod interpreter;
 
 use lockstep::backend::cuda::Cuda;

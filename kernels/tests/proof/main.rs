@@ -6,6 +6,7 @@ mod case;
 mod driver;
 mod elementwise;
 mod embed;
+mod fast;
 mod linear;
 mod mutation;
 mod random;
@@ -15,7 +16,7 @@ mod table;
 mod weights;
 
 use case::Case;
-use lockstep_kernels::KERNELS;
+use lockstep_kernels::kernels;
 
 /// The cases of every kernel.
 fn cases() -> Vec<Case> {
@@ -25,6 +26,7 @@ fn cases() -> Vec<Case> {
         linear::cases(),
         attention::cases(),
         ranks::cases(),
+        fast::cases::cases(),
     ]
     .concat()
 }
@@ -40,7 +42,7 @@ fn cases_of(entry: &str) -> Vec<Case> {
 #[test]
 fn every_kernel_equals_the_reference_bit_for_bit_and_is_executed_whole() {
     let cases = cases();
-    for kernel in KERNELS {
+    for kernel in kernels() {
         let module = case::module(&case::entry_text(kernel));
         let mut executed = vec![false; module.kernel(kernel.entry).map_or(0, |k| k.instructions())];
         let mut count = 0;

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use lockstep_kernels::{KERNELS, Kernel};
+use lockstep_kernels::{Kernel, kernels};
 use ptx_interpreter::{Module, Order};
 
 use crate::case::{self, Case};
@@ -369,9 +369,10 @@ fn survivors(kernel: &Kernel, classes: &[&str]) -> (Vec<String>, usize) {
 /// Plants every bug of these classes in every kernel, two kernels at a time.
 fn plant_all(classes: &[&str]) {
     let next = AtomicUsize::new(0);
+    let kernels: Vec<&Kernel> = kernels().collect();
     let work = || {
         let mut found = (Vec::new(), 0);
-        while let Some(kernel) = KERNELS.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(kernel) = kernels.get(next.fetch_add(1, Ordering::Relaxed)) {
             let (survivors, count) = survivors(kernel, classes);
             found.0.extend(survivors);
             found.1 += count;

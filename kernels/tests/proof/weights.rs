@@ -31,6 +31,11 @@ impl Weights {
         }
     }
 
+    /// Each row's bytes, as a file has them.
+    pub(crate) fn file_rows(&self) -> (GgmlType, &[Vec<u8>]) {
+        (self.ggml_type, &self.rows)
+    }
+
     /// The bytes that a device gets.
     pub(crate) fn packed(&self, format: Format) -> Vec<u8> {
         let mut pool = Pool::new(1).expect("a thread");

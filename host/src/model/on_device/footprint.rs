@@ -4,7 +4,7 @@ use super::super::footprint::{positions, rope_floats};
 use super::super::weights::Shapes;
 use super::super::{ModelConfig, ModelError, ModelOptions, check};
 use super::step::MAX_PADDING;
-use super::{buffers, layers, limits};
+use super::{buffers, layers, limits, rounded};
 use crate::gguf::Gguf;
 
 /// What a model takes of a device's memory.
@@ -37,9 +37,10 @@ impl DeviceFootprint {
         let tables = rope_floats(&config, &options) as u64 * 4;
         let block = 2 * config.layers as u64 * layers::block_bytes(&config, &options) as u64;
         let padding = block * u64::from(MAX_PADDING);
+        let buffers = buffers::bytes(&config, &options);
         let longest = positions(&config, &options) as u32;
         Ok(Self {
-            fixed: weights + tables + padding + buffers::bytes(&config, &options),
+            fixed: weights + tables + padding + buffers + rounded::bytes(&config, &options),
             block,
             blocks_of_longest: longest.div_ceil(options.block_size),
         })

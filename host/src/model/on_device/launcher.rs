@@ -1,17 +1,33 @@
 //! The operations of a decoder as launches of the table's kernels.
 
-use lockstep_kernels::{Kernel, Shape, kernel};
+use lockstep_kernels::{Kernel, Shape, kernel, reads_rounded};
 
 use super::buffers::{Form, Quantised};
 use super::layers::Matrix;
+use super::rounded::Rounded;
 use crate::backend::device::{Argument, Device};
 
 use Argument::{Buffer, F32, U32};
 
 /// A device, and the operations of a decoder on it.
 #[derive(Debug)]
-pub(super) struct Launcher<D> {
+pub(super) struct Launcher<D: Device> {
     pub(super) device: D,
+    /// What the `fast` profile needs; none under `portable`.
+    pub(super) rounded: Option<Rounded<D::Buffer>>,
+}
+
+/// Launches the kernel of that entry.
+pub(super) fn launch<D: Device>(
+    device: &mut D,
+    entry: &str,
+    shape: Shape,
+    arguments: &[Argument<'_, D::Buffer>],
+) -> Result<(), String> {
+    let kernel: &'static Kernel =
+        kernel(entry).ok_or_else(|| format!("there is no kernel {entry}"))?;
+    let message = |error| format!("{entry}: {error}");
+    device.launch(kernel, &shape, arguments).map_err(message)
 }
 
 impl<D: Device> Launcher<D> {
@@ -21,12 +37,7 @@ impl<D: Device> Launcher<D> {
         shape: Shape,
         arguments: &[Argument<'_, D::Buffer>],
     ) -> Result<(), String> {
-        let kernel: &'static Kernel =
-            kernel(entry).ok_or_else(|| format!("there is no kernel {entry}"))?;
-        let message = |error| format!("{entry}: {error}");
-        self.device
-            .launch(kernel, &shape, arguments)
-            .map_err(message)
+        launch(&mut self.device, entry, shape, arguments)
     }
 
     pub(super) fn embed(
@@ -88,7 +99,8 @@ impl<D: Device> Launcher<D> {
         self.launch("check_rows", shape, &[Buffer(x), Buffer(flags), U32(width)])
     }
 
-    /// Multiplies rows with matrices that read them; they are quantised once for each form.
+    /// Multiplies rows with matrices that read them; they are rounded or quantised once for each
+    /// form. Under the `fast` profile tensor cores take the matrices that they can.
     pub(super) fn linear(
         &mut self,
         matrices: &[(&Matrix<D::Buffer>, &D::Buffer)],
@@ -96,6 +108,12 @@ impl<D: Device> Launcher<D> {
         quantised: &Quantised<D::Buffer>,
         rows: u32,
     ) -> Result<(), String> {
+        let is_fast = |m: &Matrix<_>| self.rounded.is_some() && reads_rounded(m.format).is_some();
+        let (fast, matrices): (Vec<_>, Vec<_>) =
+            matrices.iter().copied().partition(|(m, _)| is_fast(m));
+        if let Some(rounded) = &self.rounded {
+            rounded.linear(&mut self.device, &fast, x, rows)?;
+        }
         for block in [32, 256] {
             let takes = |(m, _): &&(&Matrix<_>, _)| m.format.block_len() == block as usize;
             let Some((matrix, _)) = matrices.iter().find(takes) else {
