@@ -58,7 +58,7 @@ fn filled(device: &mut Cuda, bytes: usize) -> Result<Buffer, String> {
 }
 
 fn bandwidth(scale: usize) -> Result<(), String> {
-    let mut device = Cuda::open(0)?;
+    let mut device = Cuda::open(0, &lockstep_kernels::kernels().collect::<Vec<_>>())?;
     let repeats = if scale > 1 { 1 } else { 50 };
     let half = (1 << 29) / scale / scale;
     let pool = filled(&mut device, 2 * half)?;

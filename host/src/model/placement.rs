@@ -1,7 +1,9 @@
 //! Where a model computes: what was asked for, what the machine has, and what the model needs.
 
+use lockstep_kernels::{KERNELS, Kernel};
+
 use super::on_device::{DeviceFootprint, OnDevice};
-use super::{Model, ModelError, ModelOptions};
+use super::{Model, ModelError, ModelOptions, Numerics};
 use crate::backend::cuda::Cuda;
 use crate::backend::{DeviceChoice, Isa};
 use crate::batch::Forward;
@@ -101,7 +103,11 @@ fn on_cuda(
 ) -> Result<Placement, ModelError> {
     // What the file is comes first: it says more than that there is no driver.
     let needed = DeviceFootprint::of(file, options)?;
-    let cuda = Cuda::open(ordinal).map_err(ModelError::Device)?;
+    let kernels: Vec<&Kernel> = match options.numerics {
+        Numerics::Portable => KERNELS.iter().collect(),
+        Numerics::Fast => lockstep_kernels::kernels().collect(),
+    };
+    let cuda = Cuda::open(ordinal, &kernels).map_err(ModelError::Device)?;
     let memory = cuda.memory().map_err(ModelError::Device)?;
     let num_blocks = match request.num_blocks_given {
         true => options.num_blocks,

@@ -89,6 +89,25 @@ fn tokens_and_logprobs_are_the_cpus_in_batches_after_preemptions_and_prefix_hits
 }
 
 #[test]
+fn fast_numerics_give_one_answer_whatever_else_is_in_the_batch_and_name_the_device() {
+    let place = Place::with_stand_in();
+    let start = |more: &[&str]| {
+        let fast = ["--device", "cuda", "--numerics", "fast"];
+        place.serve(&[&LIMITS, &fast[..], more].concat(), &[])
+    };
+    let (graphs, eager) = (start(&[]), start(&["--enforce-eager"]));
+    let expected = burst(&graphs);
+    // One of the requests, with nothing beside it.
+    let alone = eager.ask("POST", "/v1/completions", &completion(3).to_string());
+    assert_eq!(choices(&alone), expected[3]);
+    let (_, info) = graphs.ask("GET", "/server_info", "");
+    assert!(
+        info.contains("fast-1/PTX interpreter (not a GPU)"),
+        "{info}"
+    );
+}
+
+#[test]
 fn a_journal_of_the_cpu_replays_its_tokens_on_the_device() {
     let place = Place::with_stand_in();
     let journal = place.path("journal");

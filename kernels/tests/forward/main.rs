@@ -84,7 +84,10 @@ fn padding_rows_reach_no_live_row() {
 #[test]
 fn the_same_through_a_driver() {
     if std::env::var("LOCKSTEP_TEST_DEVICE").is_ok_and(|device| device == "cuda") {
-        let open = || Cuda::open(0).unwrap_or_else(|error| panic!("{error}"));
+        let open = || {
+            Cuda::open(0, &lockstep_kernels::kernels().collect::<Vec<_>>())
+                .unwrap_or_else(|error| panic!("{error}"))
+        };
         tiny_model(open);
         padding(open);
         println!("on {}", open().info());

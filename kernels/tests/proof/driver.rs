@@ -63,7 +63,8 @@ fn every_kernel_equals_the_reference_through_a_driver() {
         println!("skipped: LOCKSTEP_TEST_DEVICE=cuda asks for a driver");
         return;
     }
-    let mut device = Cuda::open(0).unwrap_or_else(|error| panic!("{error}"));
+    let mut device = Cuda::open(0, &lockstep_kernels::kernels().collect::<Vec<_>>())
+        .unwrap_or_else(|error| panic!("{error}"));
     let seed = std::env::var("LOCKSTEP_TEST_SEED").ok();
     let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut random = Random::new(seed);

@@ -34,11 +34,11 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Takes a device and has the driver compile the kernels for it.
+    /// Takes a device and has the driver compile `kernels` for it: no others can be launched.
     ///
     /// # Errors
     /// A sentence that says what is missing, with the driver's message.
-    pub fn open(ordinal: u32) -> Result<Self, String> {
+    pub fn open(ordinal: u32, kernels: &[&Kernel]) -> Result<Self, String> {
         let driver = devices().map_err(|error: Unavailable| error.to_string())?;
         let count = driver.devices.len();
         let info = driver.devices.into_iter().nth(ordinal as usize);
@@ -59,7 +59,7 @@ impl Cuda {
         Ok(Self {
             graphs: Graphs::default(),
             staging: Staging::new(&compute)?,
-            functions: Functions::load()?,
+            functions: Functions::load(kernels)?,
             compute,
             copies,
             context,

@@ -5,14 +5,14 @@ use std::ffi::{CString, c_void};
 
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUjit_option};
-use lockstep_kernels::{KERNELS, Kernel, Module as Text};
+use lockstep_kernels::{Kernel, Module as Text};
 
 use super::driver::{Named, message};
 
 /// Bytes of each of the compiler's logs.
 const LOG_BYTES: usize = 16 << 10;
 
-/// The entries of the kernels that the table names. Their modules stay loaded as long as the
+/// The entries of some kernels of the tables. Their modules stay loaded as long as the
 /// context lives.
 #[derive(Debug)]
 pub(super) struct Functions {
@@ -23,12 +23,19 @@ pub(super) struct Functions {
 unsafe impl Send for Functions {}
 
 impl Functions {
-    /// Compiles every text for the device whose context is bound to this thread.
-    pub(super) fn load() -> Result<Self, String> {
+    /// Compiles the texts of `kernels` for the device whose context is bound to this thread.
+    pub(super) fn load(kernels: &[&Kernel]) -> Result<Self, String> {
         let mut by_entry = BTreeMap::new();
         for text in Text::ALL {
+            let mut wanted = kernels
+                .iter()
+                .filter(|kernel| kernel.module == text)
+                .peekable();
+            if wanted.peek().is_none() {
+                continue;
+            }
             let module = compile(text.name(), text.ptx())?;
-            for kernel in KERNELS.iter().filter(|kernel| kernel.module == text) {
+            for kernel in wanted {
                 by_entry.insert(kernel.entry, function(module, kernel)?);
             }
         }
