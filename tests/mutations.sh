@@ -13,7 +13,7 @@ python3 - "$root" "$work" "${1:-}" <<'PYTHON' || exec_status=$?
 import os, pathlib, shutil, subprocess, sys, time
 
 root, work, only = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
-MODULES = ["batch", "clock", "journal", "kv", "request", "scheduler", "simulation"]
+MODULES = ["batch", "clock", "journal", "kv", "profile", "request", "scheduler", "simulation"]
 TESTS = ["scenarios", "simulation"]
 # What `request` names of a module that needs a tokenizer.
 STRUCTURED = """

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model::Profile;
+use crate::profile::Profile;
 
 /// A token's id in the vocabulary.
 pub type TokenId = u32;

@@ -18,6 +18,7 @@ pub mod journal;
 pub mod kv;
 pub mod metrics;
 pub mod model;
+pub mod profile;
 pub mod request;
 pub mod sampler;
 pub mod scheduler;

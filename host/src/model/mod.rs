@@ -10,7 +10,6 @@ mod footprint;
 mod numerics;
 mod on_device;
 mod placement;
-mod profile;
 mod transformer;
 mod weights;
 
@@ -23,7 +22,6 @@ pub use footprint::{Footprint, Item};
 pub use numerics::{FAST_VERSION, Numerics};
 pub use on_device::{DeviceFootprint, OnDevice};
 pub use placement::{Placement, PlacementRequest};
-pub use profile::{Operation, Profile};
 pub use transformer::Model;
 
 pub use crate::backend::Isa;

@@ -1,7 +1,6 @@
 //! The forward pass of a Llama model.
 
 use super::footprint::{kv_shape, max_inputs, positions, row_floats};
-use super::profile::{Operation, Profile};
 use super::weights::{Layer, Shapes, Weights};
 use super::{ModelConfig, ModelError, ModelOptions, Numerics, RopeScaling, check};
 use crate::backend::Isa;
@@ -11,6 +10,7 @@ use crate::backend::cpu::kv::KvPool;
 use crate::backend::cpu::pack::PackedMatrix;
 use crate::batch::{Batch, Forward, ForwardError, TokenId};
 use crate::gguf::Gguf;
+use crate::profile::{Operation, Profile};
 
 /// A model on the CPU, with its KV pool.
 #[derive(Debug)]

@@ -16,7 +16,8 @@ use crate::batch::Forward;
 use crate::clock;
 use crate::config::DeviceArgs;
 use crate::gguf::Gguf;
-use crate::model::{KvDtype, ModelConfig, ModelOptions, Placement, Profile};
+use crate::model::{KvDtype, ModelConfig, ModelOptions, Placement};
+use crate::profile::Profile;
 use crate::sampler::greedy;
 use crate::start::request;
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::gguf::{Gguf, TensorInfo};
-use crate::model::{ModelConfig, Operation, Profile};
+use crate::model::ModelConfig;
+use crate::profile::{Operation, Profile};
 
 /// What a step has to read and multiply in each operation, whatever computes it.
 #[derive(Clone, Debug)]

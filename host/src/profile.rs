@@ -76,14 +76,14 @@ impl Profile {
     }
 
     /// Begins a forward pass: what went before is nobody's.
-    pub(super) fn begin(profile: &mut Option<Self>) {
+    pub(crate) fn begin(profile: &mut Option<Self>) {
         if let Some(profile) = profile {
             profile.last = clock::now();
         }
     }
 
     /// Counts the time since the last mark as spent in `operation`; nothing where none is kept.
-    pub(super) fn mark(profile: &mut Option<Self>, operation: Operation) {
+    pub(crate) fn mark(profile: &mut Option<Self>, operation: Operation) {
         if let Some(profile) = profile {
             let now = clock::now();
             profile.spent[operation as usize] += now.since(profile.last);
