@@ -33,6 +33,7 @@ const HARMLESS: &[(&str, &str, usize, &str)] = &[
     ("quantise_256", "@R bra L;", 1, PAIR_OF_LANES),
     ("silu_mul", "setp.gt.f32 R, R, 0f42AEA8F6;", 1, ADDED_TO_ONE),
     ("_x1", "setp.lt.u32 R, R, 16;", 1, THROWN_AWAY),
+    ("_x8", "setp.lt.u32 R, R, 128;", 2, WRITES_NOTHING),
     ("_k_x1", "setp.lt.u32 R, R, 2;", 1, THROWN_AWAY),
     ("_xs_x1", "setp.lt.u32 R, R, 2;", 1, THROWN_AWAY),
     ("top_k_", "setp.gt.u64 R, R, R;", 1, EQUAL_KEYS),
@@ -56,6 +57,7 @@ const SINGLE_STEPS: &str =
 const WHOLE_BLOCKS: &str = "a multiple of 256 is never equal to the number it is compared with";
 const PAIR_OF_LANES: &str = "either lane of a pair may write their sum";
 const THROWN_AWAY: &str = "what a turn more than the segment's blocks gives is thrown away";
+const WRITES_NOTHING: &str = "a turn beyond the group's outputs writes nothing";
 const EQUAL_KEYS: &str = "keys that are equal may change places";
 const POWERS_OF_TWO: &str = "the size, a power of two, is never equal to the bound";
 const ADDED_TO_ONE: &str = "exp(-87.33) and 0 are the same when added to 1";
