@@ -3,7 +3,7 @@
 //
 // Of the sixteen elements of the i-th product of a step, lane t of a group of four has elements
 // 16 i + 4 t and the next three, as k = 2 t, 2 t + 1, 2 t + 8, 2 t + 9. That is how codes lie in a
-// packed word; activations are stored in the order of k (fast_round.cuh).
+// packed word; activations are stored in the order of k (fast.cu).
 #pragma once
 
 #include "packed.cuh"

@@ -1,5 +1,5 @@
-// The packed layout of quantised weights, the one the CPU backend makes at load (host,
-// backend/cpu/pack.rs): tiles of sixteen outputs; in a tile, for every 32 elements, bit planes of
+// The packed layout of quantised weights, the one the CPU backend makes at load (simd,
+// src/matrix.rs): tiles of sixteen outputs; in a tile, for every 32 elements, bit planes of
 // the codes whose vector v holds groups of four elements of each output; then the blocks' scales.
 #pragma once
 

@@ -3,7 +3,7 @@
 /// Outputs of a tile.
 const TILE: usize = 16;
 
-/// A format of packed weights (`host`, `backend/cpu/pack.rs`).
+/// A format of packed weights (the layout: `simd/src/matrix.rs`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names are those of GGUF's types")]
 #[expect(non_camel_case_types, reason = "the names are those of GGUF's types")]

@@ -1,5 +1,6 @@
 //! Every kernel's shipped PTX, run in the interpreter over edge shapes: equal to the scalar
-//! reference bit for bit, every instruction executed, and every planted bug caught.
+//! reference bit for bit (under `fast`, to its rules), every instruction executed, and every planted
+//! bug caught, or listed in `mutation`.
 
 mod attention;
 mod case;

@@ -1,7 +1,9 @@
-//! The proof's own proof: bugs planted in the shipped PTX, each of which a case has to catch.
+//! The proof's own proof: bugs planted in the shipped PTX, each of which a case has to catch, or a
+//! list here to name.
 //!
 //! A mutation changes one instruction. One that no case catches is either a hole in the cases or a
-//! change that cannot show; [`HARMLESS`] names the latter, each with its reason.
+//! change that cannot show; [`HARMLESS`] names the latter, each with its reason, and [`UNEXPLAINED`]
+//! those of which nobody knows yet.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

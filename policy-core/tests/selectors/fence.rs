@@ -55,7 +55,7 @@ fn banned_in(line: &str) -> Vec<&'static str> {
 fn no_source_names_a_container_without_an_order() {
     let mut read = 0;
     let mut found = Vec::new();
-    for folder in ["policy-core/src", "host/src"] {
+    for folder in ["policy-core/src", "host/src", "simd/src", "kernels/src"] {
         for path in sources(&workspace().join(folder)) {
             read += 1;
             let text = fs::read_to_string(&path).expect("source");
@@ -111,7 +111,7 @@ fn clippy_bans_the_standard_containers_and_the_ban_is_an_error() {
     }
     let manifest = fs::read_to_string(workspace().join("Cargo.toml")).expect("Cargo.toml");
     assert!(manifest.contains("disallowed_types = \"deny\""));
-    for member in ["policy-core", "host"] {
+    for member in ["policy-core", "host", "simd", "kernels"] {
         let path = workspace().join(member).join("Cargo.toml");
         let manifest = fs::read_to_string(path).expect("Cargo.toml");
         assert!(

@@ -35,7 +35,7 @@ pub(super) struct Args {
     /// Threads that compute.
     #[arg(long, env = "LOCKSTEP_THREADS", value_parser = crate::config::parse_threads, default_value_t = 2)]
     threads: usize,
-    /// Vector instructions: scalar, avx2 or avx512; the best that the machine has if not given.
+    /// Vector instructions: scalar, avx2, avx512, neon or neon-dotprod; the best that the machine has if not given.
     #[arg(long, env = "LOCKSTEP_BENCH_ISA")]
     isa: Option<Isa>,
     /// How keys and values are stored: f16 or f32.

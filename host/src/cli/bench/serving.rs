@@ -20,7 +20,7 @@ use crate::config::EngineArgs;
 /// Which server a load is for.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ServerArgs {
-    /// The model of a server that is started here; every flag of `lockstep serve` counts as its variable says
+    /// The model of a server that is started here; every flag of the engine counts as its variable says
     #[arg(long, env = "LOCKSTEP_MODEL", required_unless_present = "url")]
     model: Option<String>,
     /// A server that runs already: `http://host:port`, with OpenAI's API
