@@ -79,6 +79,14 @@ fn wrong_bodies() -> Vec<(&'static str, Value, &'static str, Option<&'static str
             "invalid_value",
             Some("n"),
         ),
+        (
+            TEXT,
+            json!({"prompt": "a", "max_tokens": 2, "max_completion_tokens": 0}),
+            "invalid_value",
+            Some("max_completion_tokens"),
+        ),
+        (TEXT, json!({"prompt": []}), "empty_prompt", Some("prompt")),
+        (TEXT, json!({"prompt": ""}), "empty_prompt", Some("prompt")),
     ]
 }
 

@@ -134,7 +134,7 @@ impl From<Refusal> for ApiError {
             Refusal::EngineDead => Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
                 .code("engine_dead")
                 .retry_after(30),
-            Refusal::EmptyPrompt => Self::invalid(message).code("empty_prompt"),
+            Refusal::EmptyPrompt => Self::field("prompt", message).code("empty_prompt"),
             Refusal::Unsound => Self::invalid(message),
             Refusal::TooManyChoices { .. } => Self::invalid(message).code("too_many_choices"),
             Refusal::TooLong { .. } => Self::invalid(message).code("context_length_exceeded"),

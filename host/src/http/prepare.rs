@@ -137,9 +137,10 @@ fn answer_length(
         .into());
     }
     if max_tokens == 0 && !wanted.may_be_empty {
+        let field = common.max_tokens_field;
         return Err(ApiError::field(
-            "max_tokens",
-            "max_tokens is 0; it must be at least 1, except with echo or prompt_logprobs",
+            field,
+            format!("{field} is 0; it must be at least 1, except with echo or prompt_logprobs"),
         ));
     }
     let min_tokens = common.stop.min_tokens;

@@ -207,13 +207,15 @@ fn step(error: impl fmt::Display) -> GrammarError {
     GrammarError::Step(one_line(&error))
 }
 
-/// The library's own words, without the lines in which it points into the grammar.
+/// The library's own words, without the lines in which it points into the grammar: the first, and
+/// the last where the first only announces it.
 fn one_line(error: &dyn fmt::Display) -> String {
     let text = error.to_string();
-    text.lines()
-        .next()
-        .unwrap_or("no reason given")
-        .chars()
-        .take(300)
-        .collect()
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or("no reason given");
+    let line = match lines.next_back() {
+        Some(last) if first.ends_with(':') => format!("{first} {last}"),
+        _ => first.to_owned(),
+    };
+    line.chars().take(300).collect()
 }

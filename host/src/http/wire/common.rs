@@ -28,6 +28,8 @@ pub(in crate::http) struct Common {
     pub(in crate::http) choices: u32,
     /// `None` asks for the default length.
     pub(in crate::http) max_tokens: Option<u32>,
+    /// The field that named it.
+    pub(in crate::http) max_tokens_field: &'static str,
     /// The seed is unset: `seed` holds it.
     pub(in crate::http) sampling: SamplingParams,
     pub(in crate::http) seed: Option<u64>,
@@ -62,13 +64,15 @@ impl Common {
             ));
         }
         refuse_unsupported(fields)?;
+        let (max_tokens, max_tokens_field) = take_max_tokens(fields)?;
         Ok(Self {
             model: fields.string("model")?,
             stream,
             include_usage,
             resumable,
             choices: fields.count("n", 1..=limits.max_choices)?.unwrap_or(1),
-            max_tokens: take_max_tokens(fields)?,
+            max_tokens,
+            max_tokens_field,
             sampling,
             seed,
             stop: take_stop(fields, bounds)?,
@@ -105,11 +109,16 @@ fn take_seconds(fields: &mut Fields, name: &str) -> Result<Option<Duration>, Api
     Ok(seconds.map(Duration::from_secs_f32))
 }
 
-/// A length over the context is told with the prompt's length, once that is known.
-fn take_max_tokens(fields: &mut Fields) -> Result<Option<u32>, ApiError> {
-    let newer = fields.count("max_completion_tokens", 0..=u32::MAX)?;
-    let older = fields.count("max_tokens", 0..=u32::MAX)?;
-    Ok(newer.or(older))
+/// The most tokens, and the field that says so. A length over the context is told with the prompt's
+/// length, once that is known.
+fn take_max_tokens(fields: &mut Fields) -> Result<(Option<u32>, &'static str), ApiError> {
+    let [newer, older] = ["max_completion_tokens", "max_tokens"];
+    let newest = fields.count(newer, 0..=u32::MAX)?;
+    let oldest = fields.count(older, 0..=u32::MAX)?;
+    Ok(match newest {
+        Some(_) => (newest, newer),
+        None => (oldest, older),
+    })
 }
 
 fn take_sampling(
