@@ -1,6 +1,8 @@
 //! Every kernel's shipped PTX, run in the interpreter over edge shapes: equal to the scalar
 //! reference bit for bit, every instruction executed, and every planted bug caught.
 
+#[path = "../asked/mod.rs"]
+mod asked;
 mod attention;
 mod case;
 mod driver;
