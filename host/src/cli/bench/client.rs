@@ -381,7 +381,10 @@ mod tests {
             results
         });
         drop((client, runtime));
-        server.join().unwrap();
+        // After a failure it may wait for a request that nobody sends.
+        if results.iter().all(Result::is_ok) {
+            server.join().unwrap();
+        }
         results
     }
 
