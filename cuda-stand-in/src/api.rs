@@ -372,8 +372,15 @@ pub unsafe extern "C" fn cuModuleGetFunction(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuFuncSetAttribute(function: usize, _which: i32, _value: i32) -> u32 {
-    bound(|state| state.parameters(function).map(|_| ()))
+pub extern "C" fn cuFuncSetAttribute(function: usize, which: i32, value: i32) -> u32 {
+    const MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;
+    bound(|state| {
+        let bytes = u32::try_from(value).map_err(|_| Code::INVALID_VALUE)?;
+        match which {
+            MAX_DYNAMIC_SHARED_SIZE_BYTES => state.allow_shared(function, bytes),
+            _ => Err(Code::INVALID_VALUE),
+        }
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -406,6 +413,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
                 _ => Err(Code::INVALID_VALUE),
             }
         };
+        state.check_shared(function, shared_bytes)?;
         let sizes = state.parameters(function)?.into_iter().enumerate();
         let launch = Launch {
             function,

@@ -14,11 +14,16 @@ use crate::stream::{Launch, Streams, Work};
 /// The one device of the process.
 pub(crate) static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| Mutex::new(State::new()));
 
+/// Bytes of dynamic shared memory that a function may have before it is allowed more.
+const SHARED_BYTES: u32 = 48 << 10;
+
 /// A kernel of a loaded module.
 #[derive(Debug)]
 struct Function {
     module: usize,
     entry: String,
+    /// The most bytes of dynamic shared memory that a launch may have.
+    shared_bytes: u32,
 }
 
 #[derive(Debug)]
@@ -122,8 +127,29 @@ impl State {
         found.kernel(entry).ok_or(Code::NOT_FOUND)?;
         let handle = self.handle();
         let entry = entry.to_owned();
-        self.functions.insert(handle, Function { module, entry });
+        let function = Function {
+            module,
+            entry,
+            shared_bytes: SHARED_BYTES,
+        };
+        self.functions.insert(handle, function);
         Ok(handle)
+    }
+
+    /// Allows a function's launches so many bytes of dynamic shared memory.
+    pub(crate) fn allow_shared(&mut self, function: usize, bytes: u32) -> Result<(), Code> {
+        let function = self.functions.get_mut(&function);
+        function.ok_or(Code::INVALID_HANDLE)?.shared_bytes = bytes;
+        Ok(())
+    }
+
+    /// Whether a launch of a function may have so many bytes of dynamic shared memory.
+    pub(crate) fn check_shared(&self, function: usize, bytes: u32) -> Result<(), Code> {
+        let function = self.functions.get(&function).ok_or(Code::INVALID_HANDLE)?;
+        match bytes <= function.shared_bytes {
+            true => Ok(()),
+            false => Err(Code::INVALID_VALUE),
+        }
     }
 
     /// Bytes of each of a function's parameters.

@@ -130,6 +130,8 @@ fn attention(device: &mut Cuda, scale: usize, repeats: u32, copied: f64) -> Resu
     let shape = Shape {
         rows: rows as u32,
         heads: heads as u32,
+        kv_heads: kv_heads as u32,
+        dim: dim as u32,
         positions: positions as u32,
         ..Shape::default()
     };

@@ -6,6 +6,7 @@ mod buffers;
 mod footprint;
 mod launcher;
 mod layers;
+mod limits;
 mod rounded;
 mod step;
 
@@ -29,11 +30,6 @@ use crate::gguf::Gguf;
 pub use self::footprint::DeviceFootprint;
 
 use Argument::{Buffer, F32, U32};
-
-/// The most components of a head that the attention kernels have room for.
-const MAX_HEAD_DIM: usize = 256;
-/// The most blocks along the second and third axis of a grid.
-const MAX_GRID: usize = 65_535;
 
 /// A model on a device, with its KV pool.
 #[derive(Debug)]
@@ -61,7 +57,7 @@ impl<D: Device> OnDevice<D> {
     pub fn load(file: &Gguf, options: ModelOptions, mut device: D) -> Result<Self, ModelError> {
         let config = ModelConfig::from_gguf(file)?;
         check::options(&options)?;
-        limits(&config, &options)?;
+        limits::check(&config, &options)?;
         let shapes = Shapes::read(file, &config)?;
         let mut pool = Pool::new(options.threads).map_err(|source| ModelError::System {
             what: "threads",
@@ -185,34 +181,6 @@ fn load_layers<D: Device>(
 
 fn failed(message: String) -> ModelError {
     ModelError::Device(message)
-}
-
-fn limits(config: &ModelConfig, options: &ModelOptions) -> Result<(), ModelError> {
-    if config.head_dim > MAX_HEAD_DIM || config.heads > MAX_GRID {
-        return Err(ModelError::BadValue {
-            key: "llama.attention.key_length".into(),
-            found: format!("{} in {} heads", config.head_dim, config.heads),
-            expected: format!("at most {MAX_HEAD_DIM} in {MAX_GRID} heads on a device"),
-        });
-    }
-    let blocks = u64::from(options.num_blocks) + u64::from(step::MAX_PADDING);
-    if blocks * u64::from(options.block_size) > u64::from(u32::MAX) {
-        return Err(ModelError::BadOption {
-            option: "num_blocks",
-            found: options.num_blocks.into(),
-            expected: "so many that a slot's number has 32 bits",
-        });
-    }
-    if options.max_rows > MAX_GRID {
-        let found = options.max_rows as u64;
-        let expected = "at most 65535 on a device";
-        return Err(ModelError::BadOption {
-            option: "max_rows",
-            found,
-            expected,
-        });
-    }
-    Ok(())
 }
 
 /// The first half of a block.

@@ -1,6 +1,6 @@
 //! Where a model computes: what was asked for, what the machine has, and what the model needs.
 
-use lockstep_kernels::{KERNELS, Kernel};
+use lockstep_kernels::{KERNELS, Kernel, Module};
 
 use super::on_device::{DeviceFootprint, OnDevice};
 use super::{Model, ModelError, ModelOptions, Numerics};
@@ -30,10 +30,12 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Opens what was asked for, if the model of `file` can compute there.
+    /// Opens what was asked for, if the model of `file` can compute there. [`DeviceChoice::Auto`] is
+    /// the CPU where no device will do, but for the `fast` numerics, which a CPU does not compute.
     ///
     /// # Errors
-    /// [`ModelError`] with what is missing, for a device that was asked for by name.
+    /// [`ModelError`] with what is missing, for a device that was asked for by name or by the
+    /// numerics.
     pub fn choose(
         file: &Gguf,
         options: &ModelOptions,
@@ -48,8 +50,10 @@ impl Placement {
             DeviceChoice::Auto => 0,
             DeviceChoice::Cuda(ordinal) => ordinal,
         };
+        let may_be_cpu =
+            request.device == DeviceChoice::Auto && options.numerics == Numerics::Portable;
         match on_cuda(file, options, request, ordinal) {
-            Err(error) if request.device == DeviceChoice::Auto => {
+            Err(error) if may_be_cpu => {
                 log::info!("computing on the CPU: {error}");
                 Ok(cpu)
             }
@@ -103,11 +107,7 @@ fn on_cuda(
 ) -> Result<Placement, ModelError> {
     // What the file is comes first: it says more than that there is no driver.
     let needed = DeviceFootprint::of(file, options)?;
-    let kernels: Vec<&Kernel> = match options.numerics {
-        Numerics::Portable => KERNELS.iter().collect(),
-        Numerics::Fast => lockstep_kernels::kernels().collect(),
-    };
-    let cuda = Cuda::open(ordinal, &kernels).map_err(ModelError::Device)?;
+    let cuda = Cuda::open(ordinal, &kernels(options.numerics)).map_err(ModelError::Device)?;
     let memory = cuda.memory().map_err(ModelError::Device)?;
     let num_blocks = match request.num_blocks_given {
         true => options.num_blocks,
@@ -118,4 +118,15 @@ fn on_cuda(
         cuda: Some(cuda),
         num_blocks,
     })
+}
+
+/// What a model of these numerics launches.
+fn kernels(numerics: Numerics) -> Vec<&'static Kernel> {
+    let mut kernels: Vec<_> = match numerics {
+        Numerics::Portable => KERNELS.iter().collect(),
+        Numerics::Fast => lockstep_kernels::kernels().collect(),
+    };
+    // The sampler ranks logits on the CPU: the driver would compile these at every start for nobody.
+    kernels.retain(|kernel| kernel.module != Module::Ranks);
+    kernels
 }

@@ -43,7 +43,7 @@ pub enum StartError {
         /// Positions that the model was made for.
         context_length: u32,
     },
-    /// The journal was written under other numerics than this build has.
+    /// The journal was written under numerics that this build does not compute on the device.
     OtherNumerics {
         /// What the journal names.
         journal: String,
@@ -76,7 +76,7 @@ impl fmt::Display for StartError {
             ),
             Self::OtherNumerics { journal } => write!(
                 f,
-                "the journal was written under the numerics {journal:?}, which this build does not have"
+                "the journal was written under the numerics {journal:?}, which this build does not compute on this device"
             ),
             Self::Thread(error) => write!(f, "the engine's thread cannot be started: {error}"),
         }

@@ -58,7 +58,8 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    fn drivers(&self) -> PathBuf {
+    /// Where libraries are found.
+    pub(crate) fn drivers(&self) -> PathBuf {
         self.folder.path().join("drivers")
     }
 

@@ -1,6 +1,8 @@
 //! Whole forward passes by the shipped PTX, run in the interpreter: the logits are the CPU
 //! backend's, bit for bit.
 
+#[path = "../asked/mod.rs"]
+mod asked;
 mod fast;
 mod interpreter;
 
@@ -83,17 +85,16 @@ fn padding_rows_reach_no_live_row() {
 /// Both through the driver that is found: a GPU's, or a stand-in's.
 #[test]
 fn the_same_through_a_driver() {
-    if std::env::var("LOCKSTEP_TEST_DEVICE").is_ok_and(|device| device == "cuda") {
-        let open = || {
-            Cuda::open(0, &lockstep_kernels::kernels().collect::<Vec<_>>())
-                .unwrap_or_else(|error| panic!("{error}"))
-        };
-        tiny_model(open);
-        padding(open);
-        println!("on {}", open().info());
-    } else {
-        println!("skipped: LOCKSTEP_TEST_DEVICE=cuda asks for a driver");
+    if !asked::for_a_driver() {
+        return;
     }
+    let open = || {
+        Cuda::open(0, &lockstep_kernels::kernels().collect::<Vec<_>>())
+            .unwrap_or_else(|error| panic!("{error}"))
+    };
+    tiny_model(open);
+    padding(open);
+    println!("on {}", open().info());
 }
 
 fn tiny_model<D: Device>(open: impl Fn() -> D) {

@@ -2,6 +2,8 @@
 //! reference bit for bit (under `fast`, to its rules), every instruction executed, and every planted
 //! bug caught, or listed in `mutation`.
 
+#[path = "../asked/mod.rs"]
+mod asked;
 mod attention;
 mod case;
 mod driver;

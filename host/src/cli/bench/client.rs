@@ -19,6 +19,8 @@ use crate::clock::{self, Moment};
 
 /// How long a server may be silent.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest answer that is kept whole, in bytes: a server is not owed memory.
+const LONGEST: usize = 16 << 20;
 /// How much of a refusal is shown, in characters.
 const SHOWN: usize = 300;
 
@@ -102,9 +104,7 @@ impl HttpClient {
         timeline: &mut Timeline,
     ) -> Result<(), String> {
         let body = serde_json::to_vec(&self.body(work)).map_err(|error| error.to_string())?;
-        let request = self.request("POST", &self.endpoint, body.into())?;
-        let mut connection = self.connection().await?;
-        let answer = within(connection.send_request(request)).await?;
+        let (connection, answer) = self.ask(body.into()).await?;
         let answer = checked(answer).await?;
         let streams = answer
             .headers()
@@ -165,22 +165,33 @@ impl HttpClient {
             .map_err(|error| error.to_string())
     }
 
-    /// A connection that is free, or a fresh one.
-    async fn connection(&self) -> Result<Connection, String> {
+    /// Asks on a connection that is free, or on a fresh one.
+    async fn ask(&self, body: Bytes) -> Result<(Connection, Response<Incoming>), String> {
+        let request = || self.request("POST", &self.endpoint, body.clone());
+        if let Some(mut connection) = self.free().await {
+            let waited = tokio::time::timeout(PATIENCE, connection.send_request(request()?)).await;
+            // A server may close an idle connection while a request is on its way. No answer has
+            // begun then, so the request is sent once more.
+            if let Ok(answer) = waited.map_err(|_| silent())? {
+                return Ok((connection, answer));
+            }
+        }
+        let mut connection = self.connect().await?;
+        let answer = within(connection.send_request(request()?)).await?;
+        Ok((connection, answer))
+    }
+
+    /// A connection that no request uses and that the server is not known to have closed.
+    async fn free(&self) -> Option<Connection> {
         loop {
-            let free = self
+            let mut connection = self
                 .idle
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .pop();
-            match free {
-                Some(mut connection) => {
-                    // One that the server has closed is never ready.
-                    if connection.ready().await.is_ok() {
-                        return Ok(connection);
-                    }
-                }
-                None => return self.connect().await,
+                .pop()?;
+            // One that the server has closed is never ready.
+            if connection.ready().await.is_ok() {
+                return Some(connection);
             }
         }
     }
@@ -242,9 +253,13 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
     }
 }
 
+/// A body that is no stream.
 async fn whole(mut body: Incoming) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     while let Some(frame) = next(&mut body).await? {
+        if bytes.len() + frame.len() > LONGEST {
+            return Err(format!("the answer is longer than {LONGEST} bytes"));
+        }
         bytes.extend_from_slice(&frame);
     }
     Ok(bytes)
@@ -276,6 +291,8 @@ fn silent() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
 
     fn client(url: &str, endpoint: &str, extra: Value) -> Result<HttpClient, String> {
@@ -316,5 +333,94 @@ mod tests {
         let body = chat.body(&work(Prompt::Text("hi".into())));
         assert_eq!(body["messages"][0]["content"], "hi");
         assert_eq!(body["max_tokens"], 9);
+    }
+
+    /// Reads one request.
+    fn heard(socket: &mut std::net::TcpStream) {
+        let (mut seen, mut part) = (Vec::new(), [0; 4096]);
+        // Its body is a JSON object, whose last byte closes it.
+        while !seen.ends_with(b"}") {
+            let count = socket.read(&mut part).unwrap();
+            assert!(count > 0, "a request is whole");
+            seen.extend_from_slice(&part[..count]);
+        }
+    }
+
+    fn answer(socket: &mut std::net::TcpStream, body: &[u8]) -> std::io::Result<()> {
+        let length = body.len();
+        write!(
+            socket,
+            "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n"
+        )?;
+        socket.write_all(body)
+    }
+
+    /// What becomes of requests, one after the other, to a server that a test plays.
+    fn results(
+        requests: usize,
+        server: impl FnOnce(std::net::TcpListener) + Send + 'static,
+    ) -> Vec<Result<(), String>> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || server(listener));
+        let client = client(&url, "/v1/completions", Value::Null).unwrap();
+        let work = Work {
+            prompt: Prompt::Text("hi".into()),
+            output_tokens: 1,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let results = runtime.block_on(async {
+            let mut results = Vec::new();
+            for _ in 0..requests {
+                let mut timeline = Timeline::default();
+                results.push(client.send(&work, clock::now(), &mut timeline).await);
+            }
+            results
+        });
+        drop((client, runtime));
+        // After a failure it may wait for a request that nobody sends.
+        if results.iter().all(Result::is_ok) {
+            server.join().unwrap();
+        }
+        results
+    }
+
+    #[test]
+    fn a_request_is_sent_again_where_an_idle_connection_was_closed() {
+        let found = results(2, |listener| {
+            let (mut first, _) = listener.accept().unwrap();
+            heard(&mut first);
+            answer(&mut first, b"{}").unwrap();
+            heard(&mut first);
+            drop(first);
+            let (mut second, _) = listener.accept().unwrap();
+            heard(&mut second);
+            answer(&mut second, b"{}").unwrap();
+        });
+        assert_eq!(found, [Ok(()), Ok(())]);
+    }
+
+    #[test]
+    fn a_request_is_sent_once_on_a_fresh_connection() {
+        let found = results(1, |listener| {
+            let (mut first, _) = listener.accept().unwrap();
+            heard(&mut first);
+        });
+        assert!(found[0].is_err(), "{found:?}");
+    }
+
+    #[test]
+    fn an_answer_without_an_end_is_refused() {
+        let found = results(1, |listener| {
+            let (mut first, _) = listener.accept().unwrap();
+            heard(&mut first);
+            // The client hangs up before the last byte.
+            let _ = answer(&mut first, &vec![b' '; 2 * LONGEST]);
+        });
+        let expected = format!("the answer is longer than {LONGEST} bytes");
+        assert_eq!(found, [Err(expected)]);
     }
 }

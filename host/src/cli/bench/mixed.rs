@@ -48,7 +48,8 @@ pub(super) struct Args {
     #[arg(
         long,
         env = "LOCKSTEP_BENCH_MIXED_MAX_CHUNK_TOKENS",
-        value_delimiter = ','
+        value_delimiter = ',',
+        conflicts_with = "url"
     )]
     max_chunk_tokens: Vec<u32>,
     /// Prints JSON instead of a table

@@ -31,7 +31,7 @@ impl DeviceFootprint {
             num_blocks: 1 << 16,
             ..*options
         };
-        limits(&config, &options)?;
+        limits::check(&config, &options)?;
         let shapes = Shapes::read(file, &config)?;
         let weights = shapes.packed_bytes() as u64 + shapes.norm_bytes() as u64;
         let tables = rope_floats(&config, &options) as u64 * 4;
