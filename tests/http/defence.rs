@@ -79,6 +79,12 @@ fn wrong_bodies() -> Vec<(&'static str, Value, &'static str, Option<&'static str
             "invalid_value",
             Some("n"),
         ),
+    ]
+}
+
+/// Prompts and lengths of nothing, and batches in which one prompt is at fault.
+fn wrong_prompts() -> Vec<(&'static str, Value, &'static str, Option<&'static str>)> {
+    vec![
         (
             TEXT,
             json!({"prompt": "a", "max_tokens": 2, "max_completion_tokens": 0}),
@@ -87,12 +93,6 @@ fn wrong_bodies() -> Vec<(&'static str, Value, &'static str, Option<&'static str
         ),
         (TEXT, json!({"prompt": []}), "empty_prompt", Some("prompt")),
         (TEXT, json!({"prompt": ""}), "empty_prompt", Some("prompt")),
-    ]
-}
-
-/// Batches in which one prompt is at fault.
-fn wrong_batches() -> Vec<(&'static str, Value, &'static str, Option<&'static str>)> {
-    vec![
         (
             TEXT,
             json!({"prompt": ["a", []]}),
@@ -112,7 +112,7 @@ fn wrong_batches() -> Vec<(&'static str, Value, &'static str, Option<&'static st
 async fn wrong_requests_are_refused_before_any_stream() {
     let server = Setup::saying("x").start().await;
     for stream in [false, true] {
-        for (path, body, code, param) in wrong_bodies().iter().chain(&wrong_batches()) {
+        for (path, body, code, param) in wrong_bodies().iter().chain(&wrong_prompts()) {
             let mut body = body.clone();
             if let Value::Object(map) = &mut body {
                 map.insert("stream".into(), stream.into());
