@@ -92,7 +92,6 @@ fn wrong_prompts() -> Vec<(&'static str, Value, &'static str, Option<&'static st
             Some("max_completion_tokens"),
         ),
         (TEXT, json!({"prompt": []}), "empty_prompt", Some("prompt")),
-        (TEXT, json!({"prompt": ""}), "empty_prompt", Some("prompt")),
         (
             TEXT,
             json!({"prompt": ["a", []]}),
