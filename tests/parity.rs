@@ -86,6 +86,7 @@ fn logits(path: &Path, tokens: &[u32], kv_dtype: KvDtype) -> Vec<f32> {
         }],
         block_tables: (0..blocks).collect(),
         sampling_rows: (0..rows).collect(),
+        ..Batch::default()
     };
     let mut logits = vec![f32::NAN; tokens.len() * model.vocab_size()];
     model.forward(&batch, &mut logits).expect("finite logits");

@@ -125,7 +125,8 @@ pub unsafe extern "C" fn cuDeviceGet(found: *mut i32, ordinal: i32) -> u32 {
 pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: i32, which: i32) -> u32 {
     ready(|state| {
         device(state, which)?;
-        let text = crate::NAME.as_bytes();
+        let text = crate::NAME.to_owned() + &state.faults.kind;
+        let text = text.as_bytes();
         if text.len() >= bytes.max(0) as usize {
             return Err(Code::INVALID_VALUE);
         }
@@ -293,7 +294,9 @@ pub extern "C" fn cuMemcpyDtoHAsync_v2(
 ) -> u32 {
     bound(|state| {
         let to = to as usize;
-        if !state.pinned.holds(to, bytes) {
+        let refused = state.faults.most_down;
+        let refused = refused.is_some_and(|most| bytes as u64 > most);
+        if refused || !state.pinned.holds(to, bytes) {
             return Err(Code::INVALID_VALUE);
         }
         state
@@ -368,6 +371,16 @@ pub unsafe extern "C" fn cuModuleGetFunction(
         let found = state.function(module, &name)?;
         // SAFETY: as `give` asks.
         unsafe { give(function, found) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFuncGetAttribute(value: *mut i32, which: i32, function: usize) -> u32 {
+    const SHARED_SIZE_BYTES: i32 = 1;
+    bound(|state| match which {
+        // SAFETY: as `give` asks.
+        SHARED_SIZE_BYTES => unsafe { give(value, state.reserved_shared(function)? as i32) },
+        _ => Err(Code::INVALID_VALUE),
     })
 }
 

@@ -14,16 +14,20 @@ use crate::stream::{Launch, Streams, Work};
 /// The one device of the process.
 pub(crate) static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| Mutex::new(State::new()));
 
-/// Bytes of dynamic shared memory that a function may have before it is allowed more.
+/// Bytes of shared memory that a block may have before its function is allowed more.
 const SHARED_BYTES: u32 = 48 << 10;
+/// Bytes that a function may be allowed: those of compute capability 9.0.
+const MOST_SHARED_BYTES: u32 = 227 << 10;
 
 /// A kernel of a loaded module.
 #[derive(Debug)]
 struct Function {
     module: usize,
     entry: String,
-    /// The most bytes of dynamic shared memory that a launch may have.
-    shared_bytes: u32,
+    /// Bytes of shared memory that the text reserves.
+    reserved: u32,
+    /// The most bytes of dynamic shared memory that a launch may have beside them.
+    dynamic: u32,
 }
 
 #[derive(Debug)]
@@ -110,6 +114,20 @@ impl State {
             return Err("ptxas application ptx input, line 1; error : planned by a test".into());
         }
         let module = Module::parse(text).map_err(|error| error.to_string())?;
+        let reserved = |entry| {
+            module
+                .kernel(entry)
+                .map_or(0, |kernel| kernel.shared_bytes())
+        };
+        if let Some(entry) = module
+            .entries()
+            .find(|entry| reserved(entry) > SHARED_BYTES as usize)
+        {
+            let bytes = reserved(entry);
+            return Err(format!(
+                "ptxas error : entry function '{entry}' uses too much shared data ({bytes:#x} bytes, 0xc000 max)"
+            ));
+        }
         let handle = self.handle();
         self.modules.insert(handle, module);
         Ok(handle)
@@ -124,13 +142,15 @@ impl State {
 
     pub(crate) fn function(&mut self, module: usize, entry: &str) -> Result<usize, Code> {
         let found = self.modules.get(&module).ok_or(Code::INVALID_HANDLE)?;
-        found.kernel(entry).ok_or(Code::NOT_FOUND)?;
+        let kernel = found.kernel(entry).ok_or(Code::NOT_FOUND)?;
+        let reserved = kernel.shared_bytes() as u32;
         let handle = self.handle();
         let entry = entry.to_owned();
         let function = Function {
             module,
             entry,
-            shared_bytes: SHARED_BYTES,
+            reserved,
+            dynamic: SHARED_BYTES - reserved,
         };
         self.functions.insert(handle, function);
         Ok(handle)
@@ -139,14 +159,26 @@ impl State {
     /// Allows a function's launches so many bytes of dynamic shared memory.
     pub(crate) fn allow_shared(&mut self, function: usize, bytes: u32) -> Result<(), Code> {
         let function = self.functions.get_mut(&function);
-        function.ok_or(Code::INVALID_HANDLE)?.shared_bytes = bytes;
+        let function = function.ok_or(Code::INVALID_HANDLE)?;
+        if bytes > MOST_SHARED_BYTES - function.reserved {
+            return Err(Code::INVALID_VALUE);
+        }
+        function.dynamic = bytes;
         Ok(())
+    }
+
+    /// Bytes of shared memory that a function's text reserves.
+    pub(crate) fn reserved_shared(&self, function: usize) -> Result<u32, Code> {
+        let function = self.functions.get(&function);
+        function
+            .map(|function| function.reserved)
+            .ok_or(Code::INVALID_HANDLE)
     }
 
     /// Whether a launch of a function may have so many bytes of dynamic shared memory.
     pub(crate) fn check_shared(&self, function: usize, bytes: u32) -> Result<(), Code> {
         let function = self.functions.get(&function).ok_or(Code::INVALID_HANDLE)?;
-        match bytes <= function.shared_bytes {
+        match bytes <= function.dynamic {
             true => Ok(()),
             false => Err(Code::INVALID_VALUE),
         }
@@ -291,4 +323,48 @@ fn checked<T>(copied: Result<T, ptx_interpreter::FaultKind>) -> Result<T, Code> 
         eprintln!("cuda stand-in: a copy: {fault}");
         Code(700)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel whose text reserves so many bytes of shared memory.
+    fn text(bytes: u32) -> String {
+        format!(
+            ".version 7.4\n.target sm_80\n.address_size 64\n.visible .entry k()\n{{\n\
+             .shared .align 16 .b8 own[{bytes}];\nret;\n}}\n"
+        )
+    }
+
+    fn loaded(state: &mut State, bytes: u32) -> usize {
+        let module = state.load(&text(bytes)).unwrap();
+        state.function(module, "k").unwrap()
+    }
+
+    #[test]
+    fn the_texts_own_shared_memory_counts() {
+        let mut state = State::new();
+        let function = loaded(&mut state, 40 << 10);
+        assert_eq!(state.reserved_shared(function), Ok(40 << 10));
+        assert_eq!(state.check_shared(function, 8 << 10), Ok(()));
+        let more = (8 << 10) + 1;
+        assert_eq!(state.check_shared(function, more), Err(Code::INVALID_VALUE));
+        assert_eq!(state.allow_shared(function, 187 << 10), Ok(()));
+        assert_eq!(state.check_shared(function, 187 << 10), Ok(()));
+        let most = (187 << 10) + 1;
+        assert_eq!(state.allow_shared(function, most), Err(Code::INVALID_VALUE));
+        let other = loaded(&mut state, 48 << 10);
+        assert_eq!(state.check_shared(other, 0), Ok(()));
+        assert_eq!(state.check_shared(other, 1), Err(Code::INVALID_VALUE));
+    }
+
+    #[test]
+    fn a_text_that_reserves_too_much_does_not_compile() {
+        let error = State::new().load(&text((48 << 10) + 16)).unwrap_err();
+        assert!(
+            error.contains("entry function 'k' uses too much shared data (0xc010"),
+            "{error}"
+        );
+    }
 }

@@ -27,6 +27,21 @@ pub struct Batch {
     pub block_tables: Vec<u32>,
     /// The rows whose logits are wanted, ascending.
     pub sampling_rows: Vec<u32>,
+    /// The rows of which the highest logits are enough, ascending, and none of them a sampling row.
+    /// Empty where the model finds no ranks ([`Forward::max_ranks`]).
+    pub ranked_rows: Vec<u32>,
+    /// How many of the highest logits each of those wants.
+    pub ranks: u32,
+}
+
+/// A token among the highest of its row. Ranks descend by logit, and ascend by id where logits are
+/// equal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranked {
+    /// The token.
+    pub token: TokenId,
+    /// Its logit; of the two zeros the positive one.
+    pub logit: f32,
 }
 
 /// One sequence's share of a [`Batch`].
@@ -51,6 +66,8 @@ impl Batch {
         self.sequences.clear();
         self.block_tables.clear();
         self.sampling_rows.clear();
+        self.ranked_rows.clear();
+        self.ranks = 0;
     }
 
     /// How many rows there are.
@@ -80,6 +97,25 @@ pub trait Forward: Send {
     /// [`ForwardError::NonFinite`] names the sequences whose activations are not finite: the
     /// others' rows are valid. [`ForwardError::Device`] is fatal.
     fn forward(&mut self, batch: &Batch, logits: &mut [f32]) -> Result<(), ForwardError>;
+
+    /// The most ranks that the model finds of a row by itself; 0 if it finds none.
+    fn max_ranks(&self) -> u32 {
+        0
+    }
+
+    /// What the last pass found of row `batch.ranked_rows[index]`: its first tokens by rank, at least
+    /// `batch.ranks` of them, or all.
+    fn ranked(&self, _index: usize) -> &[Ranked] {
+        &[]
+    }
+
+    /// Writes all logits of that row, where its ranks turn out to be too few.
+    ///
+    /// # Errors
+    /// [`ForwardError::Device`] is fatal.
+    fn ranked_logits(&mut self, _index: usize, _logits: &mut [f32]) -> Result<(), ForwardError> {
+        Err(ForwardError::Device("this model finds no ranks".to_owned()))
+    }
 
     /// Copies whole KV blocks, in order, each `(from, to)`.
     ///

@@ -70,8 +70,40 @@ struct Share {
   // Positions of a chunk, and where the first one begins.
   uint32_t chunk, lowest;
 
+  // Without the heads. `length` is the row's positions, `size` an element's bytes.
+  __device__ __forceinline__ Share(uint32_t length, uint32_t window, uint32_t dim,
+                                   uint32_t block_size, uint32_t size)
+      : start(blockIdx.x * SPLIT), dim(dim), block_size(block_size), chunk(MAX_CHUNK) {
+    first = max(start, first_position(length, window));
+    end = min(length, start + SPLIT);
+    lowest = first / GROUP * GROUP;
+    while (chunk * dim * size > STAGE_BYTES) {
+      chunk /= 2;
+    }
+  }
+
   __device__ __forceinline__ uint32_t until(uint32_t from) const { return min(from + chunk, end); }
 };
+
+__device__ __forceinline__ void load_queries(float* to, const float* queries, uint32_t count) {
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x; i < count; i += ATTENTION_THREADS) {
+    to[i] = queries[i];
+  }
+}
+
+// Where in the pools the split's groups of positions are, for one KV head.
+__device__ __forceinline__ void find_groups(size_t* key_bases, size_t* value_bases,
+                                            const Share& share, const uint32_t* table,
+                                            uint32_t kv_heads, uint32_t kv_head) {
+  uint32_t position = share.start + threadIdx.x * GROUP;
+  if (threadIdx.x < SPLIT_GROUPS && position >= share.lowest && position < share.end) {
+    size_t block = (size_t)table[position / share.block_size] * kv_heads + kv_head;
+    uint32_t offset = position % share.block_size;
+    key_bases[threadIdx.x] = block * share.dim * share.block_size + offset;
+    value_bases[threadIdx.x] = (block * share.block_size + offset) * share.dim;
+  }
+}
 
 // Begins to copy keys, dim rows of a chunk's positions, or values, a row of dim for each position.
 // Nothing behind the last position is read: nobody may have written there yet.
@@ -216,20 +248,9 @@ attention_split(const float* __restrict__ q, const T* __restrict__ keys,
   extern __shared__ __align__(16) uint8_t memory[];
   __shared__ size_t key_bases[SPLIT_GROUPS], value_bases[SPLIT_GROUPS];
   uint32_t split = blockIdx.x, row = blockIdx.z;
-  uint32_t length = positions[row] + 1;
-  Share share;
-  share.start = split * SPLIT;
-  share.first = max(share.start, first_position(length, window));
-  share.end = min(length, share.start + SPLIT);
+  Share share(positions[row] + 1, window, dim, block_size, sizeof(T));
   if (share.first >= share.end) {
     return;
-  }
-  share.dim = dim;
-  share.block_size = block_size;
-  share.lowest = share.first / GROUP * GROUP;
-  share.chunk = MAX_CHUNK;
-  while (share.chunk * dim * sizeof(T) > STAGE_BYTES) {
-    share.chunk /= 2;
   }
   // The KV head's query heads, in equal parts but for the last.
   uint32_t parts = gridDim.y / kv_heads, kv_head = blockIdx.y / parts;
@@ -240,20 +261,8 @@ attention_split(const float* __restrict__ q, const T* __restrict__ keys,
 
   float* scores = (float*)(memory + 2 * STAGE_BYTES);
   float* mixed = scores + each * SPLIT;
-#pragma unroll 1
-  for (uint32_t i = threadIdx.x; i < share.heads * dim; i += ATTENTION_THREADS) {
-    mixed[i] = q[head_row * dim + i];
-  }
-  if (threadIdx.x < SPLIT_GROUPS) {
-    uint32_t position = share.start + threadIdx.x * GROUP;
-    if (position >= share.lowest && position < share.end) {
-      const uint32_t* table = block_tables + tables[row];
-      size_t block = (size_t)table[position / block_size] * kv_heads + kv_head;
-      uint32_t offset = position % block_size;
-      key_bases[threadIdx.x] = block * dim * block_size + offset;
-      value_bases[threadIdx.x] = (block * block_size + offset) * dim;
-    }
-  }
+  load_queries(mixed, q + head_row * dim, share.heads * dim);
+  find_groups(key_bases, value_bases, share, block_tables + tables[row], kv_heads, kv_head);
   uint32_t chunks = (share.end - share.lowest + share.chunk - 1) / share.chunk;
   size_t part = head_row * gridDim.x + split;
   uint32_t step = 0;

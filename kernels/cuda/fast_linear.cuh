@@ -36,16 +36,6 @@ using Narrow = Division<8, 1, 1, 1, 1, Stages>;
 // Many rows: a block is 128 outputs and 128 rows, a warp 32 and 64 of them.
 using Wide = Division<1, 4, 2, 2, 8, 3>;
 
-__device__ __forceinline__ void commit_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Waits until at most `Newest` groups of copies are under way.
-template <unsigned Newest>
-__device__ __forceinline__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Newest) : "memory");
-}
-
 __device__ __forceinline__ void multiply_add(__half*, float (&c)[RESULTS],
                                              const uint32_t (&a)[FRAGMENT], uint32_t b0,
                                              uint32_t b1) {
@@ -95,18 +85,25 @@ struct Linear {
     if (step < steps) {
       uint8_t* to = stages + stage * STAGE_BYTES;
       size_t stride = (size_t)steps * STEP;
-      for (uint32_t c = thread; c < D::GROUP_ROWS * 4; c += D::GROUP_THREADS) {
+      static_assert(D::GROUP_ROWS * 4 % D::GROUP_THREADS == 0, "each thread has as many chunks");
+#pragma unroll
+      for (unsigned n = 0; n < D::GROUP_ROWS * 4 / D::GROUP_THREADS; n++) {
+        uint32_t c = thread + n * D::GROUP_THREADS;
         uint32_t row = min(first_row + c / 4, rows - 1);
-        copy_chunk<true>(to + row_place(c / 4, c % 4), x + row * stride + step * STEP + c % 4 * 8);
+        copy_async_near(to + row_place(c / 4, c % 4), x + row * stride + step * STEP + c % 4 * 8);
       }
       constexpr unsigned CHUNKS = W::BYTES / CHUNK;
 #pragma unroll
       for (unsigned n = 0; n * D::GROUP_THREADS < D::GROUP_TILES * CHUNKS; n++) {
+        constexpr unsigned ALL = D::GROUP_TILES * CHUNKS;
         uint32_t c = thread + n * D::GROUP_THREADS;
-        if (c < D::GROUP_TILES * CHUNKS) {
-          uint32_t tile = min(first_tile + c / CHUNKS, last_tile);
-          W::load(to + ROW_BYTES + c / CHUNKS * W::BYTES, tiles + tile * W::tile_bytes(inputs),
-                  inputs, step, c % CHUNKS * CHUNK);
+        if ((n + 1) * D::GROUP_THREADS <= ALL || c < ALL) {
+          // A single tile is never beyond the last.
+          uint32_t tile = D::GROUP_TILES == 1 ? 0 : c / CHUNKS;
+          uint32_t from = D::GROUP_TILES == 1 ? first_tile : min(first_tile + tile, last_tile);
+          uint32_t chunk = D::GROUP_TILES == 1 ? c : c % CHUNKS;
+          W::load(to + ROW_BYTES + tile * W::BYTES, tiles + from * W::tile_bytes(inputs), inputs,
+                  step, chunk * CHUNK);
         }
       }
     }
@@ -143,7 +140,7 @@ struct Linear {
 
   // Waits for the part's i-th step, and begins loading the one that takes the place of the last.
   __device__ __forceinline__ void advance(uint32_t i, uint32_t stage) const {
-    wait_copies<D::STAGES - 2>();
+    wait_for_copies<D::STAGES - 2>();
     if constexpr (D::PARTS == 1) {
       __syncthreads();
     } else {
@@ -167,8 +164,8 @@ __device__ __forceinline__ Linear<W, T, D> begin(const uint8_t* tiles, const uin
   linear.last_tile = (outputs - 1) / TILE;
   linear.first_tile = blockIdx.x * D::GROUP_TILES;
   linear.first_row = blockIdx.y * D::GROUP_ROWS;
-  linear.part = threadIdx.x / D::GROUP_THREADS;
-  linear.thread = threadIdx.x % D::GROUP_THREADS;
+  linear.part = D::PARTS == 1 ? 0 : threadIdx.x / D::GROUP_THREADS;
+  linear.thread = D::PARTS == 1 ? threadIdx.x : threadIdx.x % D::GROUP_THREADS;
   linear.stages = memory + linear.part * D::STAGES * Linear<W, T, D>::STAGE_BYTES;
 #pragma unroll 1
   for (unsigned i = 0; i < D::STAGES - 1; i++) {
@@ -205,11 +202,10 @@ __device__ __forceinline__ void narrow(const uint8_t* tiles, const uint16_t* x, 
     }
     __syncthreads();
     if (threadIdx.x < SUMS) {
+      // A part beyond the last segment has put down +0, which changes no total: none is -0.
 #pragma unroll
       for (unsigned p = 0; p < D::PARTS; p++) {
-        if (segment + p < segments) {
-          total = __fadd_rn(total, partial[p][threadIdx.x]);
-        }
+        total = __fadd_rn(total, partial[p][threadIdx.x]);
       }
     }
     __syncthreads();

@@ -6,6 +6,7 @@
 // packed word; activations are stored in the order of k (fast.cu).
 #pragma once
 
+#include "copies.cuh"
 #include "packed.cuh"
 
 // Bytes of an asynchronous copy.
@@ -15,22 +16,6 @@ constexpr unsigned FRAGMENT = 4;
 constexpr unsigned PRODUCTS = 2;
 
 struct BFloat16 { uint16_t bits; };
-
-__device__ __forceinline__ uint32_t shared_address(const void* pointer) {
-  return (uint32_t)__cvta_generic_to_shared(pointer);
-}
-
-// Begins copying 16 bytes; `Near` leaves them in the first-level cache, for who reads them as well.
-template <bool Near>
-__device__ __forceinline__ void copy_chunk(void* to, const void* from) {
-  if constexpr (Near) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from)
-                 : "memory");
-  }
-}
 
 __device__ __forceinline__ uint32_t bits_of(__half2 pair) { return *(const uint32_t*)&pair; }
 __device__ __forceinline__ __half2 pair_of(uint32_t bits) { return *(const __half2*)&bits; }
@@ -74,7 +59,7 @@ struct Quantised {
     if (MINIMUM_BYTES > 0 && at >= F::STEP_BYTES + HEAD + SUB_BYTES) {
       from = scales + HEAD + STEPS * SUB_BYTES + step % STEPS * TILE;
     }
-    copy_chunk<false>(to + at, from);
+    copy_async<CHUNK>(to + at, from);
   }
 
   // The codes of four elements of both products, for outputs 2 g and 2 g + 1.
@@ -182,7 +167,7 @@ struct Dense {
     uint32_t element = at / (2 * CHUNK);
     to += place(element, at / CHUNK % 2);
     if (step * STEP + element < inputs) {
-      copy_chunk<false>(to, tile + (size_t)step * BYTES + at);
+      copy_async<CHUNK>(to, tile + (size_t)step * BYTES + at);
     } else {
       *(uint4*)to = make_uint4(0, 0, 0, 0);
     }

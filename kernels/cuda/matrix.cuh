@@ -62,6 +62,8 @@ __device__ __forceinline__ void share(Piece piece) {
 // operands, in bytes, and whether they are there at all.
 template <class F>
 struct Staging {
+  // Whether rows are made of whole chunks: only the last chunk of blocks of 32 may have one step.
+  static constexpr bool WHOLE = F::BLOCK == 256;
   static constexpr unsigned UNITS = CHUNK / 16;
   static constexpr unsigned TILE_UNITS = CHUNK_STEPS * F::STEP_BYTES / 16;
   static constexpr unsigned SCALE_UNITS = PART_SCALES<F> / 16;
@@ -104,7 +106,7 @@ struct Staging {
 #pragma unroll
     for (unsigned turn = 0; turn < Q_TURNS; turn++) {
       uint32_t i = turn * MATRIX_THREADS + threadIdx.x;
-      if (i / UNITS < columns_rows && chunk * CHUNK + i % UNITS * 16 < inputs) {
+      if (i / UNITS < columns_rows && (WHOLE || chunk * CHUNK + i % UNITS * 16 < inputs)) {
         copy_async<16>(&to.q[stage][i / UNITS][i % UNITS * 16], x.q + (q_from[turn] + chunk * CHUNK));
       }
     }
@@ -113,7 +115,8 @@ struct Staging {
     for (unsigned turn = 0; turn < TILE_TURNS; turn++) {
       uint32_t i = turn * MATRIX_THREADS + threadIdx.x;
       bool is_piece = (turn + 1) * MATRIX_THREADS <= TILE_PIECES || i < TILE_PIECES;
-      if (is_piece && quants + i % TILE_UNITS * 16 < (uint32_t)scales_offset<F>(inputs)) {
+      if (is_piece &&
+          (WHOLE || quants + i % TILE_UNITS * 16 < (uint32_t)scales_offset<F>(inputs))) {
         copy_async<16>(&to.weights[stage][i / TILE_UNITS][i % TILE_UNITS * 16],
                        tiles + (tile_from[turn] + quants));
       }
@@ -130,14 +133,14 @@ struct Staging {
     uint32_t blocks = inputs / F::BLOCK;
     share<MATRIX_TILES * SCALE_UNITS>([&](uint32_t i) {
       uint32_t offset = part * PART_SCALES<F> + i % SCALE_UNITS * 16;
-      if (offset < blocks * F::SCALE_BYTES) {
+      if (WHOLE || offset < blocks * F::SCALE_BYTES) {
         copy_async<16>(&to.scales[part % PARTS<F>][i / SCALE_UNITS][i % SCALE_UNITS * 16],
                        tiles + (tile(i / SCALE_UNITS) + (uint32_t)scales_offset<F>(inputs) + offset));
       }
     });
     share<MATRIX_ROWS * PART_BLOCKS<F>>([&](uint32_t i) {
       uint32_t r = i / PART_BLOCKS<F>, b = i % PART_BLOCKS<F>, block = part * PART_BLOCKS<F> + b;
-      if (r < columns_rows && block < blocks) {
+      if (r < columns_rows && (WHOLE || block < blocks)) {
         uint32_t from = row(r) * blocks + block;
         copy_async<4>(&to.d[part % PARTS<F>][b][r], x.d + from);
         if constexpr (PART_SUMS<F> == 2) {
@@ -292,7 +295,7 @@ __device__ __forceinline__ void linear_matrix(const uint8_t* __restrict__ tiles,
     }
   }
   uint32_t steps = inputs / STEP;
-  uint32_t chunks = (steps + CHUNK_STEPS - 1) / CHUNK_STEPS;
+  uint32_t chunks = Staging<F>::WHOLE ? inputs / CHUNK : (steps + CHUNK_STEPS - 1) / CHUNK_STEPS;
   constexpr uint32_t AHEAD = STAGES - 1;
   uint32_t staging = 0;
 #pragma unroll 1
@@ -306,7 +309,10 @@ __device__ __forceinline__ void linear_matrix(const uint8_t* __restrict__ tiles,
     commit_copies();
     if (staging >= AHEAD) {
       uint32_t c = staging - AHEAD;
-      uint32_t until = min(CHUNK_STEPS, steps - c * CHUNK_STEPS), s = 0;
+      uint32_t until = CHUNK_STEPS, s = 0;
+      if constexpr (!Staging<F>::WHOLE) {
+        until = min(until, steps - c * CHUNK_STEPS);
+      }
 #pragma unroll 1
       do {
         multiply_step<F>(staged, c, s, operands.rows, lane, mine);

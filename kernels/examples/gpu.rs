@@ -4,7 +4,8 @@
 //! launch, the bytes that it has to read, and their rate as a share of a copy on the same device
 //! in the same run. `SCALE` divides the matrices' sides, for a rehearsal.
 //!
-//! `gpu model FILE TYPE [SCALE]` writes a Llama file of the 8B shape with random weights of a type.
+//! `gpu model FILE TYPE [SCALE]` writes a Llama file of the 8B shape with random weights of a type,
+//! and prints how many of its bytes a decode step has to read.
 
 use std::io::Write;
 use std::time::Duration;
@@ -17,6 +18,9 @@ use lockstep::gguf::{GgmlType, write::Writer};
 use lockstep_kernels::{Format, Shape, kernel};
 
 use Argument::{Buffer as At, F32, U32};
+
+/// Bytes of the matrices that a kernel reads in turn: several times any device's cache.
+const UNCACHED: usize = 512 << 20;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -102,12 +106,13 @@ fn linear(
 ) -> Result<(), String> {
     let (outputs, inputs) = (14_336 / scale, (4096 / scale).next_multiple_of(256));
     let bytes = format.packed_bytes(outputs, inputs);
-    let tiles = filled(device, bytes)?;
+    // Matrices in turn, so many that a cache of the device does not hold the next one.
+    let copies = (UNCACHED / scale / scale).div_ceil(bytes);
+    let copies = (0..copies).map(|_| filled(device, bytes));
+    let copies: Vec<Buffer> = copies.collect::<Result<_, _>>()?;
     let x = filled(device, rows as usize * inputs * 4)?;
     let out = device.allocate(rows as usize * outputs * 4)?;
-    let mut arguments = vec![At(&tiles)];
-    arguments.extend(vec![At(&x); if format.block_len() == 1 { 1 } else { 3 }]);
-    arguments.extend([At(&out), U32(outputs as u32), U32(inputs as u32), U32(rows)]);
+    let activations = if format.block_len() == 1 { 1 } else { 3 };
     let shape = Shape {
         rows,
         outputs: outputs as u32,
@@ -116,7 +121,11 @@ fn linear(
     };
     let entry = format!("linear_{}_x{rows}", format.name());
     let found = kernel(&entry).ok_or_else(|| format!("there is no kernel {entry}"))?;
+    let mut turn = copies.iter().cycle();
     let took = time(device, &out, repeats, |device| {
+        let mut arguments: Vec<_> = turn.next().map(At).into_iter().collect();
+        arguments.extend((0..activations).map(|_| At(&x)));
+        arguments.extend([At(&out), U32(outputs as u32), U32(inputs as u32), U32(rows)]);
         device.launch(found, &shape, &arguments)
     })?;
     line(&entry, took, bytes, copied);
@@ -162,7 +171,7 @@ fn attention(device: &mut Cuda, scale: usize, repeats: u32, copied: f64) -> Resu
         device.launch(found, &shape, &arguments)
     })?;
     line(
-        &format!("attention_split_f16, {rows} of {positions}"),
+        &format!("attention_split_f16 {rows} of {positions}"),
         took,
         2 * bytes,
         copied,
@@ -170,12 +179,17 @@ fn attention(device: &mut Cuda, scale: usize, repeats: u32, copied: f64) -> Resu
     Ok(())
 }
 
-/// A matrix's bytes: blocks with a small scale and codes that differ.
-fn matrix(ggml_type: GgmlType, elements: u64, seed: &mut u64) -> Vec<u8> {
-    let (length, bytes) = match ggml_type {
+/// Elements and bytes of a block.
+const fn block(ggml_type: GgmlType) -> (u64, usize) {
+    match ggml_type {
         GgmlType::Q8_0 => (32, 34),
         _ => (256, 144),
-    };
+    }
+}
+
+/// A matrix's bytes: blocks with a small scale and codes that differ.
+fn matrix(ggml_type: GgmlType, elements: u64, seed: &mut u64) -> Vec<u8> {
+    let (length, bytes) = block(ggml_type);
     let scales = if ggml_type == GgmlType::Q8_0 { 1 } else { 2 };
     let count = (elements / length) as usize;
     let mut out = Vec::with_capacity(count * bytes);
@@ -248,5 +262,13 @@ fn model(file: &str, kind: &str, scale: u64) -> Result<(), String> {
         .tensor("output_norm.weight", &[width], GgmlType::F32, norm)
         .finish();
     let mut out = std::fs::File::create(file).map_err(|error| error.to_string())?;
-    out.write_all(&bytes).map_err(|error| error.to_string())
+    out.write_all(&bytes).map_err(|error| error.to_string())?;
+    // Of the embedding a decode step reads a row.
+    let (length, block) = block(ggml_type);
+    let read = bytes.len() - ((width * vocabulary / length) as usize) * block;
+    println!(
+        "{{\"model\":\"{kind}\",\"bytes\":{},\"read_by_a_step\":{read}}}",
+        bytes.len()
+    );
+    Ok(())
 }

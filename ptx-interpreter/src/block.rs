@@ -2,8 +2,9 @@
 
 use crate::fault::{Fault, FaultKind};
 use crate::launch::{Launch, Statistics};
-use crate::memory::{Memory, Shared};
+use crate::memory::Memory;
 use crate::module::Kernel;
+use crate::shared::Shared;
 use crate::warp::{Stop, Warp};
 
 /// Lanes of a warp.
@@ -71,6 +72,7 @@ impl<'a> Block<'a> {
                 }
             }
             if waiting == 0 {
+                statistics.unread_copies += self.context.shared.unread_copies();
                 return Ok(());
             }
             if ended > 0 || self.warps.iter().any(Warp::has_exited_lanes) {

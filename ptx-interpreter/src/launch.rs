@@ -2,8 +2,9 @@
 
 use crate::block::Block;
 use crate::fault::{Fault, FaultKind};
-use crate::memory::{Memory, Pointer, Shared};
+use crate::memory::{Memory, Pointer};
 use crate::module::{Kernel, Module};
+use crate::shared::Shared;
 
 /// Warp instructions that a launch may execute before it counts as endless.
 const DEFAULT_STEP_LIMIT: u64 = 200_000_000;
@@ -101,6 +102,9 @@ pub struct Statistics {
     /// For each instruction of the kernel, whether any thread executed it; a branch also counts
     /// where none took it.
     pub executed: Vec<bool>,
+    /// Asynchronous copies of which no thread read a byte: traffic for nothing, or an index that is
+    /// wrong without a result that is.
+    pub unread_copies: u64,
 }
 
 impl Module {

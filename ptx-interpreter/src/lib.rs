@@ -33,6 +33,7 @@ mod module;
 mod operand;
 mod parse;
 mod shadow;
+mod shared;
 mod token;
 mod warp;
 

@@ -1,4 +1,4 @@
-//! Global and shared memory that know their bounds, what was written, and by whom.
+//! Global memory that knows its bounds, what was written, and by whom.
 
 use crate::fault::FaultKind;
 use crate::shadow::{Access, Shadow};
@@ -247,7 +247,7 @@ impl Memory {
     }
 }
 
-fn aligned(address: u64, bytes: usize) -> Result<(), FaultKind> {
+pub(crate) fn aligned(address: u64, bytes: usize) -> Result<(), FaultKind> {
     if address.is_multiple_of(bytes as u64) {
         return Ok(());
     }
@@ -255,7 +255,7 @@ fn aligned(address: u64, bytes: usize) -> Result<(), FaultKind> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     Unwritten,
     Written,
     InFlight,
@@ -263,7 +263,7 @@ enum State {
 
 /// Bytes, and for each what is known of it.
 #[derive(Debug)]
-struct Storage {
+pub(crate) struct Storage {
     bytes: Vec<u8>,
     state: Vec<State>,
     /// Empty where nothing can be written, and so nothing can race.
@@ -273,7 +273,7 @@ struct Storage {
 }
 
 impl Storage {
-    fn unwritten(length: usize, blocks_share: bool) -> Self {
+    pub(crate) fn unwritten(length: usize, blocks_share: bool) -> Self {
         Self {
             bytes: vec![0; length],
             state: vec![State::Unwritten; length],
@@ -283,7 +283,7 @@ impl Storage {
         }
     }
 
-    fn read(
+    pub(crate) fn read(
         &mut self,
         address: u64,
         offset: usize,
@@ -307,7 +307,7 @@ impl Storage {
     }
 
     /// Notes a write to each byte and leaves it in `state`.
-    fn mark(
+    pub(crate) fn mark(
         &mut self,
         address: u64,
         offset: usize,
@@ -326,7 +326,7 @@ impl Storage {
         Ok(())
     }
 
-    fn write(
+    pub(crate) fn write(
         &mut self,
         address: u64,
         offset: usize,
@@ -337,71 +337,20 @@ impl Storage {
         self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
-}
 
-/// The shared memory of one block.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    storage: Storage,
-}
-
-impl Shared {
-    pub(crate) fn new(length: usize) -> Self {
-        Self {
-            storage: Storage::unwritten(length, false),
-        }
+    pub(crate) fn length(&self) -> usize {
+        self.bytes.len()
     }
 
-    fn place(&self, address: u64, bytes: usize) -> Result<usize, FaultKind> {
-        aligned(address, bytes)?;
-        let offset = usize::try_from(address).unwrap_or(usize::MAX);
-        match offset.checked_add(bytes) {
-            Some(end) if end <= self.storage.bytes.len() => Ok(offset),
-            _ => Err(FaultKind::OutOfBounds { address, bytes }),
-        }
-    }
-
-    pub(crate) fn read(
-        &mut self,
-        address: u64,
-        bytes: usize,
-        now: &Access,
-    ) -> Result<Bytes, FaultKind> {
-        let offset = self.place(address, bytes)?;
-        self.storage.read(address, offset, bytes, now)
-    }
-
-    pub(crate) fn write(
-        &mut self,
-        address: u64,
-        bytes: &[u8],
-        now: &Access,
-    ) -> Result<(), FaultKind> {
-        let offset = self.place(address, bytes.len())?;
-        self.storage.write(address, offset, bytes, now)
-    }
-
-    /// Begins an asynchronous copy: nobody may touch the bytes until it ends.
-    pub(crate) fn begin_copy(
-        &mut self,
-        address: u64,
-        bytes: usize,
-        now: &Access,
-    ) -> Result<(), FaultKind> {
-        let offset = self.place(address, bytes)?;
-        self.storage
-            .mark(address, offset, bytes, State::InFlight, now)
-    }
-
-    /// Ends an asynchronous copy: the bytes are its owner's writes at this moment.
+    /// Writes what is in flight.
     pub(crate) fn end_copy(
         &mut self,
         address: u64,
+        offset: usize,
         bytes: &[u8],
         now: &Access,
     ) -> Result<(), FaultKind> {
-        let offset = self.place(address, bytes.len())?;
-        self.storage.state[offset..offset + bytes.len()].fill(State::Unwritten);
-        self.storage.write(address, offset, bytes, now)
+        self.state[offset..offset + bytes.len()].fill(State::Unwritten);
+        self.write(address, offset, bytes, now)
     }
 }

@@ -3,10 +3,13 @@
 //! Rows stand in groups of eight, the last group having what remains; inside a group the rows of one
 //! step (or one element) are adjacent.
 
-use crate::contract::TINY;
-use crate::lanes::{Kernel, Simd, WIDTH, dispatch};
+use crate::lanes::dispatch;
 use crate::matrix::STEP;
 use crate::{GgmlType, Isa};
+
+mod quantise;
+
+use quantise::Quantise;
 
 /// Rows that a kernel computes together.
 pub const GROUP: usize = 8;
@@ -51,6 +54,16 @@ pub(crate) struct Step {
     pub(crate) biases: [i32; OFFSETS.len()],
 }
 
+impl Step {
+    const ZERO: Self = Self {
+        q: [0; STEP],
+        d: 0.0,
+        d_sum: 0.0,
+        sums: [0; 2],
+        biases: [0; OFFSETS.len()],
+    };
+}
+
 /// Bytes that rows take in a form.
 pub const fn bytes_of(form: Form, rows: usize, inputs: usize) -> usize {
     match form {
@@ -79,7 +92,6 @@ pub unsafe fn write_row(
     assert!(row < rows);
     let first = row / GROUP * GROUP;
     let (lane, stride) = (row - first, GROUP.min(rows - first));
-    let mut finite = true;
     let block = match form {
         Form::Dense => {
             let corner = first * x.len() + lane;
@@ -94,90 +106,17 @@ pub unsafe fn write_row(
     };
     assert!(x.len().is_multiple_of(block));
     let place = first * (x.len() / STEP) + lane;
+    let mut finite = true;
     // SAFETY: the buffer holds all rows, the machine has `isa`.
     unsafe {
-        let out = base.cast::<Step>().add(place);
-        let finite = &mut finite;
-        dispatch(
-            isa,
-            Quantise {
-                x,
-                block,
-                out,
-                stride,
-                finite,
-            },
-        );
+        let kernel = Quantise {
+            x,
+            block,
+            out: base.cast::<Step>().add(place),
+            stride,
+            finite: &mut finite,
+        };
+        dispatch(isa, kernel);
     }
     finite
-}
-
-/// Quantises a row into steps that are `stride` apart.
-struct Quantise<'a> {
-    x: &'a [f32],
-    block: usize,
-    out: *mut Step,
-    stride: usize,
-    finite: &'a mut bool,
-}
-
-impl Kernel for Quantise<'_> {
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) {
-        for (i, x) in self.x.chunks_exact(self.block).enumerate() {
-            // SAFETY: the slices are as long as the loads, and the caller gave room for the steps.
-            unsafe {
-                let greatest = greatest_bits::<S>(x);
-                let finite = greatest < f32::INFINITY.to_bits();
-                *self.finite &= finite;
-                let amax = f32::from_bits(greatest);
-                let (d, inverse) = match finite && amax >= TINY {
-                    true => (amax / 127.0, 127.0 / amax),
-                    false => (0.0, 0.0),
-                };
-                for (j, x) in x.chunks_exact(STEP).enumerate() {
-                    let out = self.out.add((i * self.block / STEP + j) * self.stride);
-                    quantise_step::<S>(x, d, inverse, finite, out);
-                }
-            }
-        }
-    }
-}
-
-/// The greatest magnitude, as bits: those of a number that is not finite are greater than all.
-#[inline(always)]
-unsafe fn greatest_bits<S: Simd>(x: &[f32]) -> u32 {
-    // SAFETY: chunks of 16 are loaded.
-    unsafe {
-        let mask = S::splat_int(i32::MAX);
-        let mut greatest = S::zero();
-        for x in x.chunks_exact(WIDTH) {
-            greatest = S::max_int(greatest, S::and(S::bits(S::load(x.as_ptr())), mask));
-        }
-        S::reduce_max(greatest) as u32
-    }
-}
-
-/// No clamp is needed: the greatest magnitude times `127 / amax` rounds to 127.
-#[inline(always)]
-unsafe fn quantise_step<S: Simd>(x: &[f32], d: f32, inverse: f32, finite: bool, out: *mut Step) {
-    // SAFETY: `x` has 32 elements and `out` is valid.
-    unsafe {
-        let out = &mut *out;
-        let mut sums = [0; 2];
-        for (half, sum) in sums.iter_mut().enumerate() {
-            let x = S::load(x.as_ptr().add(half * WIDTH));
-            let mut q = S::to_int(S::mul(x, S::splat(inverse)));
-            if !finite {
-                q = S::zero();
-            }
-            S::store_i8(out.q.as_mut_ptr().add(half * WIDTH), q);
-            *sum = S::reduce_add(q);
-        }
-        let sum = sums[0] + sums[1];
-        out.d = d;
-        out.d_sum = d * sum as f32;
-        out.sums = sums;
-        out.biases = OFFSETS.map(|offset| -offset * sum);
-    }
 }

@@ -6,12 +6,17 @@ use half::f16;
 
 use crate::Isa;
 use crate::contract::{SPLIT, seen};
-use crate::exp::exp;
 use crate::kv::{Kv, KvDtype, KvElement};
 use crate::lanes::{Kernel, Simd, WIDTH, dispatch};
-use crate::math::fma;
+use crate::rows::exp_of_negative;
 
+mod scratch;
+mod softmax;
 mod split;
+
+pub use scratch::{partial_len, scratch_len};
+
+use scratch::{STRIDE, Scratch};
 
 /// Rows of a sequence that attend together, sharing loads of keys and values.
 pub const ROWS: usize = 4;
@@ -43,6 +48,17 @@ pub struct Item<'a> {
     pub window: usize,
     /// What scores are multiplied with.
     pub scale: f32,
+    /// What the thread probably attends to next: only its keys are asked for.
+    pub next: Option<Next<'a>>,
+}
+
+/// A head of keys of a sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Next<'a> {
+    /// The head of keys and values.
+    pub kv_head: usize,
+    /// The sequence's blocks.
+    pub blocks: &'a [u32],
 }
 
 impl Item<'_> {
@@ -53,46 +69,8 @@ impl Item<'_> {
     }
 }
 
-/// f32 elements of the room that an item of a shape needs.
-pub const fn scratch_len(group: usize, head_dim: usize) -> usize {
-    ROWS * group * (3 * head_dim + SPLIT + 4)
-}
-
-/// The room for one item, parted.
-struct Scratch<'a> {
-    /// The queries: dimension by dimension.
-    queries: &'a mut [f32],
-    /// Scores, then their exponentials: 256 for every query.
-    scores: &'a mut [f32],
-    /// A split's weighted sums.
-    split: &'a mut [f32],
-    /// The merged sums.
-    merged: &'a mut [f32],
-    /// The merged maximum and denominator of each query.
-    state: &'a mut [[f32; 2]],
-    /// What a split gave of the same.
-    split_state: &'a mut [[f32; 2]],
-}
-
-impl<'a> Scratch<'a> {
-    /// Parts the room for so many queries.
-    fn new(room: &'a mut [f32], queries: usize, head_dim: usize) -> Self {
-        let sums = queries * head_dim;
-        let (gathered, room) = room.split_at_mut(sums);
-        let (scores, room) = room.split_at_mut(queries * SPLIT);
-        let (split, room) = room.split_at_mut(sums);
-        let (merged, room) = room.split_at_mut(sums);
-        let (state, room) = room.split_at_mut(2 * queries);
-        Self {
-            queries: gathered,
-            scores,
-            split,
-            merged,
-            state: state.as_chunks_mut().0,
-            split_state: room[..2 * queries].as_chunks_mut().0,
-        }
-    }
-}
+/// Runs of 16 positions in a split: each is in one block.
+const RUNS: usize = SPLIT / WIDTH;
 
 /// How much of an item a kernel computes.
 #[derive(Clone, Copy, Debug)]
@@ -103,11 +81,6 @@ enum Part {
     Split(usize, *mut f32),
     /// The merge of the partials, so far apart, and the division into the results.
     Merge(*const f32, usize),
-}
-
-/// f32 elements of an item's partial: each query's weighted sums, its maximum and its denominator.
-pub const fn partial_len(queries: usize, head_dim: usize) -> usize {
-    queries * (head_dim + 2)
 }
 
 /// Computes an item.
@@ -184,7 +157,11 @@ struct Attend<'a, E> {
     head_dim: usize,
     block_size: usize,
     part: Part,
-    element: core::marker::PhantomData<E>,
+    /// Where the keys of each run of the split begin, dimensions being a block size apart; after the
+    /// last run that is seen, that one again.
+    keys: [*const E; RUNS],
+    /// Where its values begin.
+    values: [*const E; RUNS],
 }
 
 impl<'a, E: KvElement> Attend<'a, E> {
@@ -197,8 +174,41 @@ impl<'a, E: KvElement> Attend<'a, E> {
             head_dim: kv.shape().head_dim,
             block_size: kv.shape().block_size,
             part,
-            element: core::marker::PhantomData,
+            keys: [core::ptr::null(); RUNS],
+            values: [core::ptr::null(); RUNS],
         }
+    }
+
+    /// Finds the keys and values of the split that begins at `start`.
+    fn locate(&mut self, start: usize) {
+        let seen = self.seen_in(0, start).start..self.seen_in(self.queries - 1, start).end;
+        for run in seen.start / WIDTH..RUNS {
+            let position = start + (run * WIDTH).min((seen.end - 1) / WIDTH * WIDTH);
+            let block = self.item.blocks[position / self.block_size] as usize;
+            let place = |part| {
+                self.kv
+                    .place(self.item.layer, block, part, self.item.kv_head)
+            };
+            let offset = position % self.block_size;
+            // SAFETY: the offsets are within the block.
+            unsafe {
+                self.keys[run] = place(0).cast::<E>().add(offset);
+                self.values[run] = place(1).cast::<E>().add(offset * self.head_dim);
+            }
+        }
+    }
+
+    /// Where the keys of what comes next begin, at the place of run `run` of the split that begins at
+    /// `start`; `None` where there are none, or the item is one of a prompt, whose keys are near.
+    #[inline(always)]
+    fn next_keys(&self, start: usize, run: usize) -> Option<*const u8> {
+        let next = self.item.next.filter(|_| self.item.rows == 1)?;
+        let position = start + run * WIDTH;
+        let block = *next.blocks.get(position / self.block_size)?;
+        let place = self
+            .kv
+            .place(self.item.layer, block as usize, 0, next.kv_head);
+        Some(place.wrapping_add(position % self.block_size * size_of::<E>()))
     }
 
     /// All positions that query `q` sees.
@@ -213,14 +223,16 @@ impl<'a, E: KvElement> Attend<'a, E> {
         seen.start.saturating_sub(start).min(end)..end
     }
 
-    fn gather_queries(&mut self) {
+    #[inline(always)]
+    unsafe fn gather_queries<S: Simd>(&mut self) {
         for q in 0..self.queries {
             let (row, head) = (q / self.item.group, q % self.item.group);
             let offset = row * self.item.query_stride + head * self.head_dim;
-            for d in 0..self.head_dim {
+            for (i, dim) in (0..self.head_dim).step_by(WIDTH).enumerate() {
+                let place = (i * self.queries + q) * WIDTH;
+                let out = self.scratch.queries[place..place + WIDTH].as_mut_ptr();
                 // SAFETY: the queries are valid for the item's rows and heads.
-                let x = unsafe { *self.item.queries.add(offset + d) };
-                self.scratch.queries[d * self.queries + q] = x;
+                unsafe { S::store(out, S::load(self.item.queries.add(offset + dim))) };
             }
         }
     }
@@ -272,14 +284,14 @@ impl<'a, E: KvElement> Attend<'a, E> {
             }
             let [m1, l1] = scratch.state[q];
             let m = m1.max(m2);
-            let (a, b) = (exp(m1 - m), exp(m2 - m));
-            scratch.state[q] = [m, fma(l2, b, l1 * a)];
-            for (o1, o2) in merged.chunks_exact_mut(WIDTH).zip(next.chunks_exact(WIDTH)) {
-                // SAFETY: chunks of 16.
-                unsafe {
-                    let scaled = S::mul(S::load(o1.as_ptr()), S::splat(a));
-                    let sum = S::fma(S::load(o2.as_ptr()), S::splat(b), scaled);
-                    S::store(o1.as_mut_ptr(), sum);
+            // SAFETY: the sums are multiples of 16.
+            unsafe {
+                let [a, b] = exp_of_negative::<S, 2>([S::splat(m1 - m), S::splat(m2 - m)]);
+                let l = S::fma(S::splat(l2), b, S::mul(S::splat(l1), a));
+                scratch.state[q] = [m, S::first(l)];
+                for (o1, o2) in merged.chunks_exact_mut(WIDTH).zip(next.chunks_exact(WIDTH)) {
+                    let scaled = S::mul(S::load(o1.as_ptr()), a);
+                    S::store(o1.as_mut_ptr(), S::fma(S::load(o2.as_ptr()), b, scaled));
                 }
             }
         }
@@ -310,7 +322,7 @@ impl<E: KvElement> Kernel for Attend<'_, E> {
         unsafe {
             match self.part {
                 Part::Whole => {
-                    self.gather_queries();
+                    self.gather_queries::<S>();
                     for split in splits {
                         self.split::<S>(split * SPLIT);
                         self.merge::<S>(split);
@@ -319,7 +331,7 @@ impl<E: KvElement> Kernel for Attend<'_, E> {
                 }
                 Part::Split(split, partial) => {
                     if splits.contains(&split) {
-                        self.gather_queries();
+                        self.gather_queries::<S>();
                         self.split::<S>(split * SPLIT);
                         self.save(partial);
                     }

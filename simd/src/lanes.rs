@@ -32,6 +32,8 @@ pub(crate) trait Simd: Copy {
     /// Whether [`dot_wide`](Self::dot_wide) takes excess-128 weights as they are, so that 128 times
     /// the activations' sum is to be subtracted.
     const WIDE_IS_BIASED: bool;
+    /// How many [`F`](Self::F) the registers hold.
+    const VECTORS: usize;
 
     unsafe fn splat(x: f32) -> Self::F;
     /// Loads 16 f32.
@@ -54,6 +56,12 @@ pub(crate) trait Simd: Copy {
     unsafe fn fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// The greater of two numbers that are not NaN.
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    /// The first lane.
+    unsafe fn first(x: Self::F) -> f32;
+    /// The greatest lane, where none is NaN.
+    unsafe fn greatest(x: Self::F) -> f32;
+    /// Adds the upper half of the lanes to the lower one, down to one lane.
+    unsafe fn fold(x: Self::F) -> f32;
     /// Where `a < b`: `yes`, else `no`.
     unsafe fn select_less(a: Self::F, b: Self::F, yes: Self::F, no: Self::F) -> Self::F;
     /// Exchanges neighbours: lanes 1, 0, 3, 2 and so on.
@@ -70,15 +78,21 @@ pub(crate) trait Simd: Copy {
     unsafe fn load_u8(p: *const u8) -> Self::I;
     /// Loads 16 bytes, each sign-extended to a lane.
     unsafe fn load_i8(p: *const u8) -> Self::I;
-    /// Stores the lowest byte of each lane.
-    unsafe fn store_i8(p: *mut i8, x: Self::I);
+    /// Stores the first 32 bytes and the last 32 bytes.
+    unsafe fn store_halves(places: [*mut u8; 2], x: Self::I);
     unsafe fn add_int(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn mul_int(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn max_int(a: Self::I, b: Self::I) -> Self::I;
-    /// The greatest lane.
-    unsafe fn reduce_max(x: Self::I) -> i32;
-    /// The sum of the lanes.
-    unsafe fn reduce_add(x: Self::I) -> i32;
+    /// Whether any lane is greater than `x`.
+    unsafe fn any_above(a: Self::I, x: i32) -> bool;
+    /// Lane `i` becomes lane `i ^ N`, where `N` is 1, 2, 4 or 8.
+    unsafe fn exchange<const N: usize>(x: Self::I) -> Self::I;
+    /// The lanes of `b` where the mask has a one, those of `a` where it has none.
+    unsafe fn blend(mask: u16, a: Self::I, b: Self::I) -> Self::I;
+    /// The 64 lanes, each from -128 to 127, as bytes.
+    unsafe fn narrow(x: [Self::I; 4]) -> Self::I;
+    /// Each lane's sum of its four signed bytes.
+    unsafe fn sum_fours(x: Self::I) -> Self::I;
     unsafe fn and(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn or(a: Self::I, b: Self::I) -> Self::I;
     /// Shifts each lane of 32 bits left.

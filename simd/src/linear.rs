@@ -35,7 +35,9 @@ unsafe impl Send for Output {}
 // SAFETY: as above.
 unsafe impl Sync for Output {}
 
-/// Multiplies `rows` rows of activations with the outputs of a range of tiles.
+/// Multiplies `rows` rows of activations with the outputs of a range of tiles. Towards the end it asks
+/// the caches for what the thread will read `next`, any place; without one, for what stands after the
+/// tiles.
 ///
 /// # Safety
 /// The machine has `isa`. At `activations` stand `rows` rows of the matrix's inputs in its
@@ -48,12 +50,14 @@ pub unsafe fn linear(
     activations: *const u8,
     rows: usize,
     output: Output,
+    next: Option<*const u8>,
 ) {
     let task = Task {
         matrix,
         activations,
         rows,
         output,
+        next,
     };
     for first in (0..rows).step_by(PANEL) {
         let panel = first..rows.min(first + PANEL);
@@ -69,6 +73,7 @@ struct Task<'a> {
     activations: *const u8,
     rows: usize,
     output: Output,
+    next: Option<*const u8>,
 }
 
 impl Task<'_> {
@@ -124,14 +129,18 @@ trait Format: Copy {
     /// Elements of a block.
     const ELEMENTS: usize;
 
+    /// Bytes of a block of a tile, its scales included.
+    const BYTES: usize;
+
     /// Adds block `block` of `R` rows, whose activations stand `stride` apart from `x` on, to the sums
-    /// of a tile. On the `first_pass` over the tile it asks for what comes next.
+    /// of a tile. On the first pass over the tile it asks for as many bytes as the block has, those
+    /// at `ahead`.
     unsafe fn add<S: Simd, const R: usize>(
         tile: &Tile,
         block: usize,
         x: *const Self::Activation,
         stride: usize,
-        first_pass: bool,
+        ahead: Option<*const u8>,
         sums: &mut [S::F; R],
     );
 }
@@ -180,7 +189,10 @@ impl<'a, F: Format> Tiles<'a, F> {
         let first = row / GROUP * GROUP;
         let stride = GROUP.min(self.task.rows - first);
         let corner = first * blocks * F::ACTIVATIONS + (row - first);
-        let weights = self.task.matrix.tile(tile);
+        let mut weights = self.task.matrix.tile(tile);
+        if tile + 1 == self.tiles.end {
+            weights.next = self.task.next.unwrap_or(weights.next);
+        }
         // SAFETY: the activations hold every row's blocks; the output has room for the rows.
         unsafe {
             let x = self.task.activations.cast::<F::Activation>().add(corner);
@@ -222,20 +234,14 @@ unsafe fn sums<S: Simd, F: Format, const R: usize>(
             let mut sums = [S::splat(0.0); R];
             while block < end {
                 let x = x.add(block * F::ACTIVATIONS * stride);
-                F::add::<S, R>(tile, block, x, stride, first_pass, &mut sums);
+                let ahead = first_pass.then(|| tile.ahead(block * F::BYTES));
+                F::add::<S, R>(tile, block, x, stride, ahead, &mut sums);
                 block += 1;
             }
             add_segment::<S, R>(&mut totals, sums, first);
         }
         totals
     }
-}
-
-/// How far ahead the first pass over a tile asks for weights, in bytes: it is bound by memory, and
-/// the hardware's own prefetching starts anew with every run of tiles. Measured: a single row passes
-/// over them faster than memory gives them, several rows have more time for each.
-const fn ahead(rows: usize) -> usize {
-    if rows == 1 { 4096 } else { 8192 }
 }
 
 /// Asks for `bytes` bytes at `p`.

@@ -1,7 +1,7 @@
 //! Operations on single rows: norm, gate, rotation, addition, and the exponential they share.
 
 use crate::Isa;
-use crate::contract::{LANES, fold};
+use crate::contract::LANES;
 use crate::exp::{
     COEFFICIENTS, GELU_CUBIC, GELU_LINEAR, HIGHEST, LN2_HIGH, LN2_LOW, LOG2_E, LOWEST, ROUNDER,
 };
@@ -16,31 +16,51 @@ const LANE_VECTORS: usize = LANES / WIDTH;
 pub(super) unsafe fn exp<S: Simd>(x: S::F) -> S::F {
     // SAFETY: the instruction set is enabled.
     unsafe {
-        let rounder = S::splat(ROUNDER);
-        let shifted = S::fma(x, S::splat(LOG2_E), rounder);
-        let n = S::sub(shifted, rounder);
-        let r = S::fnma(n, S::splat(LN2_HIGH), x);
-        let r = S::fnma(n, S::splat(LN2_LOW), r);
-        let mut p = S::splat(COEFFICIENTS[0]);
-        for c in &COEFFICIENTS[1..] {
-            p = S::fma(p, r, S::splat(*c));
-        }
-        let power = S::add_int(S::shl::<23>(S::bits(shifted)), S::splat_int(127 << 23));
-        let value = S::mul(p, S::from_bits(power));
-        let value = S::select_less(x, S::splat(LOWEST), S::splat(0.0), value);
+        let [value] = exp_of_negative::<S, 1>([x]);
         S::select_less(S::splat(HIGHEST), x, S::splat(f32::INFINITY), value)
     }
 }
 
+/// [`exp`] of numbers that are not above [`HIGHEST`], step by step for several vectors at once, since
+/// one alone waits for its own last step.
+#[inline(always)]
+pub(super) unsafe fn exp_of_negative<S: Simd, const N: usize>(x: [S::F; N]) -> [S::F; N] {
+    let (mut shifted, mut r, mut p) = (x, x, x);
+    // SAFETY: the instruction set is enabled.
+    unsafe {
+        let rounder = S::splat(ROUNDER);
+        for i in 0..N {
+            shifted[i] = S::fma(x[i], S::splat(LOG2_E), rounder);
+        }
+        for i in 0..N {
+            p[i] = S::sub(shifted[i], rounder);
+        }
+        for i in 0..N {
+            r[i] = S::fnma(p[i], S::splat(LN2_HIGH), x[i]);
+        }
+        for i in 0..N {
+            r[i] = S::fnma(p[i], S::splat(LN2_LOW), r[i]);
+            p[i] = S::splat(COEFFICIENTS[0]);
+        }
+        for c in &COEFFICIENTS[1..] {
+            for i in 0..N {
+                p[i] = S::fma(p[i], r[i], S::splat(*c));
+            }
+        }
+        for i in 0..N {
+            let power = S::add_int(S::shl::<23>(S::bits(shifted[i])), S::splat_int(127 << 23));
+            let value = S::mul(p[i], S::from_bits(power));
+            p[i] = S::select_less(x[i], S::splat(LOWEST), S::splat(0.0), value);
+        }
+    }
+    p
+}
+
 /// Folds 64 virtual lanes.
 #[inline(always)]
-pub(super) unsafe fn fold_lanes<S: Simd>(lanes: [S::F; LANE_VECTORS]) -> f32 {
-    let mut all = [0.0_f32; LANES];
-    for (lanes, out) in lanes.into_iter().zip(all.chunks_exact_mut(WIDTH)) {
-        // SAFETY: the chunk has room for 16 lanes.
-        unsafe { S::store(out.as_mut_ptr(), lanes) };
-    }
-    fold(all)
+pub(super) unsafe fn fold_lanes<S: Simd>([a, b, c, d]: [S::F; LANE_VECTORS]) -> f32 {
+    // SAFETY: the instruction set is enabled.
+    unsafe { S::fold(S::add(S::add(a, c), S::add(b, d))) }
 }
 
 /// RMSNorm of `x` into `out`; whether the sum of squares is finite.
@@ -73,15 +93,30 @@ struct RmsNorm<'a> {
     finite: &'a mut bool,
 }
 
+/// Adds the squares of `N` vectors to as many lanes.
+#[inline(always)]
+unsafe fn square<S: Simd, const N: usize>(x: *const f32, lanes: &mut [S::F; N]) {
+    for (i, lane) in lanes.iter_mut().enumerate() {
+        // SAFETY: the vectors are there.
+        unsafe {
+            let x = S::load(x.add(i * WIDTH));
+            *lane = S::fma(x, x, *lane);
+        }
+    }
+}
+
 impl Kernel for RmsNorm<'_> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: all three slices are equally long, a multiple of 16.
         unsafe {
             let mut lanes = [S::splat(0.0); LANE_VECTORS];
-            for (i, x) in self.x.chunks_exact(WIDTH).enumerate() {
-                let x = S::load(x.as_ptr());
-                lanes[i % LANE_VECTORS] = S::fma(x, x, lanes[i % LANE_VECTORS]);
+            let (rows, rest) = self.x.as_chunks::<LANES>();
+            for x in rows {
+                square::<S, LANE_VECTORS>(x.as_ptr(), &mut lanes);
+            }
+            for (x, lane) in rest.chunks_exact(WIDTH).zip(&mut lanes) {
+                square::<S, 1>(x.as_ptr(), core::array::from_mut(lane));
             }
             let sum = fold_lanes::<S>(lanes);
             *self.finite = sum.is_finite();

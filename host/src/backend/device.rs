@@ -2,6 +2,9 @@
 //!
 //! A device is a GPU behind its driver, or a test's interpreter of the same kernels.
 
+use std::fmt::Debug;
+use std::ops::Range;
+
 use lockstep_kernels::{Kernel, Shape};
 
 /// A launch's argument; arguments stand in the order of the kernel's table.
@@ -15,12 +18,30 @@ pub enum Argument<'a, B> {
     F32(f32),
 }
 
+/// Memory of the host that a device copies from, in words.
+pub trait HostMemory: Send + Debug {
+    /// Its words, once the device has copied what was last sent of them.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn words(&mut self) -> Result<&mut [u32], String>;
+}
+
+impl HostMemory for Vec<u32> {
+    fn words(&mut self) -> Result<&mut [u32], String> {
+        Ok(self)
+    }
+}
+
 /// Memory and launches. Everything happens in the order of the calls.
 ///
 /// Every error is the device's own message, and fatal.
 pub trait Device: Send {
     /// Memory on the device.
-    type Buffer: Send + std::fmt::Debug;
+    type Buffer: Send + Debug;
+
+    /// Memory of the host that [`send`](Self::send) sends from.
+    type Staging: HostMemory;
 
     /// Memory for so many bytes, which hold nothing yet.
     ///
@@ -63,8 +84,8 @@ pub trait Device: Send {
         arguments: &[Argument<'_, Self::Buffer>],
     ) -> Result<(), String>;
 
-    /// Buffers of so many bytes each, such that [`write_all`](Self::write_all) can write them in one
-    /// transfer.
+    /// Buffers of so many bytes each, such that [`send`](Self::send) can write them in one transfer:
+    /// each begins at the next multiple of 256 bytes behind the one before.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -72,13 +93,27 @@ pub trait Device: Send {
         bytes.iter().map(|bytes| self.allocate(*bytes)).collect()
     }
 
-    /// Writes the first bytes of several buffers.
+    /// Memory of the host for so many words, which are zero.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
-    fn write_all(&mut self, writes: &[(&Self::Buffer, &[u8])]) -> Result<(), String> {
-        let mut writes = writes.iter();
-        writes.try_for_each(|(buffer, bytes)| self.write(buffer, bytes))
+    /// There is none left.
+    fn staging(&mut self, words: usize) -> Result<Self::Staging, String>;
+
+    /// Writes the first words of several buffers, each those of a range of `from`; returns before the
+    /// device has copied them.
+    ///
+    /// # Errors
+    /// A range is not in `from`, a buffer is shorter than its range, or the device failed.
+    fn send(
+        &mut self,
+        from: &mut Self::Staging,
+        writes: &[(&Self::Buffer, Range<usize>)],
+    ) -> Result<(), String> {
+        let words: &[u32] = from.words()?;
+        writes.iter().try_for_each(|(buffer, range)| {
+            let words = words.get(range.clone()).ok_or("there are fewer words")?;
+            self.write(buffer, bytemuck::cast_slice(words))
+        })
     }
 
     /// Whether launches can be recorded as a graph, and the graph launched instead.

@@ -6,7 +6,6 @@ use super::CliError;
 use super::drive::{Driver, Stream, arbitrary_tokens};
 use crate::backend::{DeviceChoice, Isa, cuda};
 use crate::batch::TokenId;
-use crate::clock;
 use crate::config::DeviceArgs;
 use crate::gguf::Gguf;
 use crate::model::{KvDtype, Model, ModelOptions, NUMERICS_VERSION, Placement};
@@ -47,7 +46,7 @@ struct Doctor {
 /// Runs it.
 pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let path = crate::hub::resolve(&args.model)?;
-    machine(args.threads);
+    machine(args.threads)?;
     let mut doctor = Doctor::new(&args, Gguf::open(&path)?)?;
     doctor.examine()?;
     doctor.examine_device(&args.device)?;
@@ -63,7 +62,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     }
 }
 
-fn machine(threads: usize) {
+fn machine(threads: usize) -> Result<(), CliError> {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let paths: Vec<&str> = Isa::ALL
         .into_iter()
@@ -74,7 +73,7 @@ fn machine(threads: usize) {
     say!("cores:         {cores}");
     // More threads than cores read no more, and each has a buffer of its own.
     let threads = threads.min(cores.max(1));
-    let read = bandwidth(threads);
+    let read = super::machine::bandwidth(threads)?;
     say!("memory:        {read:.1} GB/s read by {threads} threads");
     say!(
         "vector paths:  {} (best: {})",
@@ -90,23 +89,7 @@ fn machine(threads: usize) {
             }
         }
     }
-}
-
-/// What `threads` threads together read from memory, in GB/s: the best of three passes over 64 MiB
-/// each.
-fn bandwidth(threads: usize) -> f64 {
-    const WORDS: usize = 8 << 20;
-    let memory: Vec<Vec<u64>> = (0..threads).map(|i| vec![i as u64 + 1; WORDS]).collect();
-    let pass = || {
-        let begun = clock::now();
-        std::thread::scope(|scope| {
-            for words in &memory {
-                scope.spawn(|| std::hint::black_box(words.iter().fold(0, |sum, word| sum ^ word)));
-            }
-        });
-        (threads * WORDS * 8) as f64 / begun.elapsed().as_secs_f64() / 1e9
-    };
-    (0..3).map(|_| pass()).fold(0.0, f64::max)
+    Ok(())
 }
 
 fn bits(logits: &[f32]) -> Vec<u32> {

@@ -1,6 +1,7 @@
 //! Driving a model without the engine, for the commands that measure and prove it.
 
 use crate::batch::{Batch, BatchSequence, Forward, ForwardError, TokenId};
+use crate::sampler::greedy;
 
 /// A sequence with blocks of its own.
 #[derive(Clone, Debug)]
@@ -73,11 +74,37 @@ impl Driver {
         streams: &mut [Stream],
         chunk: usize,
     ) -> Result<&[f32], ForwardError> {
-        let size = self.block_size;
+        self.fill(streams, chunk);
+        self.forward()
+    }
+
+    /// Computes the last row of each stream, none of which lacks more: the tokens of the highest logits,
+    /// found as the engine has them found.
+    pub(super) fn step_greedily(
+        &mut self,
+        streams: &mut [Stream],
+    ) -> Result<Vec<TokenId>, ForwardError> {
+        self.fill(streams, 1);
+        if self.model.max_ranks() == 0 {
+            let vocab = self.model.vocab_size();
+            let rows = self.forward()?.chunks_exact(vocab);
+            return Ok(rows.map(|row| greedy(row).unwrap_or(0)).collect());
+        }
+        self.batch.ranked_rows = std::mem::take(&mut self.batch.sampling_rows);
+        self.batch.ranks = 1;
+        self.forward()?;
+        let first = |i| self.model.ranked(i).first().map_or(0, |best| best.token);
+        Ok((0..self.batch.ranked_rows.len()).map(first).collect())
+    }
+
+    fn fill(&mut self, streams: &mut [Stream], chunk: usize) {
         self.batch.clear();
         for stream in streams.iter_mut().filter(|s| s.computed < s.tokens.len()) {
-            stream.append(&mut self.batch, chunk, size);
+            stream.append(&mut self.batch, chunk, self.block_size);
         }
+    }
+
+    fn forward(&mut self) -> Result<&[f32], ForwardError> {
         let len = self.batch.sampling_rows.len() * self.model.vocab_size();
         if self.logits.len() < len {
             self.logits.resize(len, 0.0);

@@ -24,6 +24,7 @@ mod doctor;
 mod drive;
 mod explain;
 mod inspect;
+mod machine;
 mod pull;
 mod replay;
 mod run;

@@ -2,6 +2,7 @@
 
 mod live;
 mod outcome;
+mod ranked;
 mod repeat;
 mod report;
 mod stop;
@@ -231,6 +232,7 @@ impl Engine {
         }
         self.parts.scheduler.fill_batch(&self.plan, &mut self.batch);
         self.want_prompt_logits();
+        self.want_ranks();
         let wanted = self.batch.sampling_rows.len() * self.parts.model.vocab_size();
         if self.logits.len() < wanted {
             self.logits.resize(wanted, 0.0);
@@ -244,7 +246,7 @@ impl Engine {
             Err(ForwardError::NonFinite { sequences }) => sequences,
             Err(error) => return Err(device(error)),
         };
-        self.draw_tokens(&bad);
+        self.draw_tokens(&bad)?;
         if self
             .parts
             .journal

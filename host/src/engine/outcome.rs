@@ -5,8 +5,8 @@ use crate::request::{Failure, FinishReason, RequestId};
 use crate::sampler::{Draw, History};
 use crate::scheduler::{Advance, Chunk, Finish};
 
-use super::Engine;
 use super::live::Live;
+use super::{Engine, EngineError};
 
 impl Engine {
     /// Asks for the logits of every row of a prompt whose logprobs are wanted.
@@ -33,8 +33,11 @@ impl Engine {
 
     /// Draws a token for every sampling chunk, in the plan's order. `bad` lists the sequences of
     /// the batch whose activations were not finite, ascending.
-    pub(super) fn draw_tokens(&mut self, bad: &[u32]) {
-        let mut logits_row = 0;
+    ///
+    /// # Errors
+    /// The device failed.
+    pub(super) fn draw_tokens(&mut self, bad: &[u32]) -> Result<(), EngineError> {
+        let (mut logits_row, mut ranked_row) = (0, 0);
         for index in 0..self.plan.chunks.len() {
             let chunk = self.plan.chunks[index];
             let sequence = self.batch.sequences[index];
@@ -44,6 +47,8 @@ impl Engine {
                 self.score_prompt(&chunk, logits_row, rows);
             }
             logits_row += rows;
+            let is_ranked = self.is_ranked(ranked_row, &sequence);
+            ranked_row += usize::from(is_ranked);
             let advance = if bad {
                 Some(Advance {
                     sequence: chunk.sequence,
@@ -51,12 +56,16 @@ impl Engine {
                     finished: Some(Finish::NonFinite),
                 })
             } else if chunk.sample {
-                Some(self.draw(&chunk, logits_row - 1))
+                Some(match is_ranked {
+                    true => self.draw_ranked(&chunk, ranked_row - 1)?,
+                    false => self.draw(&chunk, logits_row - 1),
+                })
             } else {
                 None
             };
             self.inputs.advances.extend(advance);
         }
+        Ok(())
     }
 
     /// How many rows of logits, from row `first` of them on, belong to `sequence`.
@@ -92,7 +101,8 @@ impl Engine {
         }
     }
 
-    fn draw(&mut self, chunk: &Chunk, logits_row: usize) -> Advance {
+    /// Draws from a row of logits.
+    pub(super) fn draw(&mut self, chunk: &Chunk, logits_row: usize) -> Advance {
         let vocab_size = self.parts.model.vocab_size();
         let tokenizer = &self.parts.tokenizer;
         // Rows of the embedding matrix past the vocabulary have no text and are never drawn.
@@ -148,6 +158,6 @@ impl Engine {
 }
 
 /// The plan names only live requests: anything else is a bug of the scheduler.
-fn expect_live(live: Option<&mut Live>, request: RequestId) -> &mut Live {
+pub(super) fn expect_live(live: Option<&mut Live>, request: RequestId) -> &mut Live {
     live.unwrap_or_else(|| panic!("the plan computes request {request}, which is not live"))
 }

@@ -41,6 +41,7 @@ pub(super) struct Limits {
     pub(super) vocab_size: usize,
     pub(super) blocks: usize,
     pub(super) block_size: usize,
+    pub(super) ranks: u32,
 }
 
 /// Says what is wrong with a batch, if anything is: kernels trust its indices.
@@ -61,6 +62,7 @@ pub(super) fn batch(batch: &Batch, logits: usize, limits: &Limits) -> Result<(),
         .last()
         .map_or(0, |row| *row as usize + 1);
     require(ascending && last <= rows, "has wrong sampling rows")?;
+    ranked(batch, limits, require)?;
     let sampled = batch.sampling_rows.len().checked_mul(limits.vocab_size);
     require(sampled == Some(logits), "has no fitting room for logits")?;
     let mut next = 0;
@@ -73,6 +75,23 @@ pub(super) fn batch(batch: &Batch, logits: usize, limits: &Limits) -> Result<(),
         next += sequence.rows as usize;
     }
     require(next == rows, "has rows of no sequence")
+}
+
+/// Rows whose highest logits are enough: as many, and as many ranks, as there is room for.
+fn ranked(
+    batch: &Batch,
+    limits: &Limits,
+    require: impl Fn(bool, &str) -> Result<(), String>,
+) -> Result<(), String> {
+    let ranked = &batch.ranked_rows;
+    let Some(last) = ranked.last() else {
+        return Ok(());
+    };
+    let inside = ranked.is_sorted_by(|a, b| a < b) && (*last as usize) < batch.rows();
+    let apart = ranked.len() + batch.sampling_rows.len() <= batch.rows();
+    require(inside && apart, "has wrong ranked rows")?;
+    let few = (1..=limits.ranks).contains(&batch.ranks);
+    require(few, "wants ranks that are not found")
 }
 
 fn sequence(batch: &Batch, sequence: &BatchSequence, limits: &Limits) -> bool {

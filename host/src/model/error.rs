@@ -73,8 +73,19 @@ pub enum ModelError {
     },
     /// The device is not there, or failed: its own message.
     Device(String),
-    /// The device's memory has no room for the model and one sequence.
+    /// There is no device such as was asked for.
+    NoDevice {
+        /// What asked for it: a flag and its value.
+        asked: String,
+        /// Why there is none.
+        reason: Box<ModelError>,
+        /// What would do without.
+        instead: &'static str,
+    },
+    /// The device's memory has no room for the model and one sequence, or for so many blocks.
     DeviceMemory {
+        /// The KV blocks that were asked for; `None` where one sequence would have been enough.
+        blocks: Option<u32>,
         /// Bytes that may be used.
         allowed: u64,
         /// Bytes that are needed.
@@ -138,13 +149,40 @@ impl fmt::Display for ModelError {
             ),
             Self::NoIsa { isa } => write!(f, "this machine does not have the {isa} instructions"),
             Self::Device(message) => f.write_str(message),
-            Self::DeviceMemory { allowed, needed } => write!(
-                f,
-                "the model and one sequence of the greatest length need {needed} bytes of the device's memory, \
-                 and {allowed} may be used: see --max-model-len, --max-num-batched-tokens and --gpu-memory-utilization"
-            ),
+            Self::NoDevice {
+                asked,
+                reason,
+                instead,
+            } => write!(f, "no GPU for {asked} ({instead} needs none): {reason}"),
+            Self::DeviceMemory {
+                blocks,
+                allowed,
+                needed,
+            } => memory(f, *blocks, *allowed, *needed),
             Self::System { what, source } => write!(f, "no {what}: {source}"),
         }
+    }
+}
+
+fn memory(
+    f: &mut fmt::Formatter<'_>,
+    blocks: Option<u32>,
+    allowed: u64,
+    needed: u64,
+) -> fmt::Result {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let (allowed, needed) = (mib(allowed), mib(needed));
+    match blocks {
+        Some(blocks) => write!(
+            f,
+            "the model and {blocks} KV blocks need {needed:.1} MiB of the device's memory, and {allowed:.1} MiB are free: \
+             see --num-blocks and --max-num-batched-tokens"
+        ),
+        None => write!(
+            f,
+            "the model and one sequence of the greatest length need {needed:.1} MiB of the device's memory, and \
+             {allowed:.1} MiB may be used: see --max-model-len, --max-num-batched-tokens and --gpu-memory-utilization"
+        ),
     }
 }
 

@@ -4,9 +4,11 @@
 
 mod buffers;
 mod footprint;
+mod inputs;
 mod launcher;
 mod layers;
 mod limits;
+mod ranks;
 mod rounded;
 mod step;
 
@@ -15,8 +17,10 @@ use std::collections::BTreeMap;
 use lockstep_kernels::Shape;
 
 use self::buffers::Buffers;
+use self::inputs::Inputs;
 use self::launcher::Launcher;
 use self::layers::{DeviceLayer, Matrix, RopeTables};
+use self::ranks::{Found, MAX_RANKS};
 use self::rounded::Rounded;
 use self::step::Step;
 use super::footprint::positions;
@@ -24,7 +28,7 @@ use super::weights::{Shapes, Weights};
 use super::{ModelConfig, ModelError, ModelOptions, Numerics, check};
 use crate::backend::cpu::pool::Pool;
 use crate::backend::device::{Argument, Device};
-use crate::batch::{Batch, Forward, ForwardError};
+use crate::batch::{Batch, Forward, ForwardError, Ranked};
 use crate::gguf::Gguf;
 
 pub use self::footprint::DeviceFootprint;
@@ -43,7 +47,12 @@ pub struct OnDevice<D: Device> {
     output_norm: D::Buffer,
     tables: RopeTables<D::Buffer>,
     buffers: Buffers<D::Buffer>,
+    inputs: Inputs<D::Staging>,
     launcher: Launcher<D>,
+    /// What the last step found of its ranked rows.
+    found: Found,
+    /// The sampling rows before those on the device.
+    sampling_rows: usize,
     /// The decode steps that were recorded, by their size; none where they are launched one by one.
     graphs: Option<BTreeMap<Step, usize>>,
 }
@@ -77,6 +86,9 @@ impl<D: Device> OnDevice<D> {
             output_norm: layers::floats(&weights.output_norm, &mut device).map_err(failed)?,
             tables,
             buffers: Buffers::new(&config, &options, &mut device).map_err(failed)?,
+            inputs: Inputs::new(&config, &options, &mut device).map_err(failed)?,
+            found: Found::default(),
+            sampling_rows: 0,
             graphs: (device.keeps_graphs() && !options.enforce_eager).then(BTreeMap::new),
             launcher: launcher(&config, &options, device).map_err(failed)?,
             config,
@@ -95,13 +107,24 @@ impl<D: Device> OnDevice<D> {
             None => None,
         };
         let step = padded.unwrap_or_else(|| Step::of(batch));
-        self.buffers
-            .begin(batch, &step, &mut self.launcher.device)?;
+        let device = &mut self.launcher.device;
+        self.inputs.send(batch, &step, &self.buffers, device)?;
         match padded {
             Some(step) => self.launch_graph(step)?,
             None => self.pass(&step)?,
         }
-        self.buffers.end(batch, logits, &mut self.launcher.device)
+        // The device computes: what it will be given next is prepared meanwhile.
+        self.inputs.prepare(batch, &step)?;
+        let device = &mut self.launcher.device;
+        self.found.clear();
+        self.sampling_rows = batch.sampling_rows.len();
+        if step.ranks > 0 {
+            let rows = self.sampling_rows..self.sampling_rows + batch.ranked_rows.len();
+            let size = (self.config.vocab_size as u32, step.ranks);
+            let ranks = &self.buffers.ranks;
+            ranks.read(device, rows, size, &mut self.found)?;
+        }
+        self.buffers.end(batch, logits, device)
     }
 
     /// Launches the graph of a decode step, which the first step of its size records.
@@ -359,7 +382,14 @@ fn head<D: Device>(
     let epsilon = config.rms_epsilon;
     launcher.normalise(&b.projected, norm, &b.normed, flags, (rows, width), epsilon)?;
     launcher.linear(&[(matrix, &b.logits)], &b.normed, &b.quantised, rows)?;
-    launcher.check(&b.logits, flags, (rows, matrix.outputs))
+    launcher.check(&b.logits, flags, (rows, matrix.outputs))?;
+    match step.ranks {
+        0 => Ok(()),
+        ranks => {
+            let size = (rows, matrix.outputs);
+            b.ranks.find(launcher, &b.logits, size, ranks)
+        }
+    }
 }
 
 impl<D: Device> Forward for OnDevice<D> {
@@ -374,6 +404,7 @@ impl<D: Device> Forward for OnDevice<D> {
             vocab_size: self.config.vocab_size,
             blocks: self.options.num_blocks as usize,
             block_size: self.options.block_size as usize,
+            ranks: MAX_RANKS,
         };
         check::batch(batch, logits.len(), &limits).map_err(ForwardError::Device)?;
         if batch.rows() == 0 {
@@ -384,6 +415,26 @@ impl<D: Device> Forward for OnDevice<D> {
             true => Ok(()),
             false => Err(ForwardError::NonFinite { sequences }),
         }
+    }
+
+    fn max_ranks(&self) -> u32 {
+        MAX_RANKS
+    }
+
+    fn ranked(&self, index: usize) -> &[Ranked] {
+        self.found.of(index)
+    }
+
+    fn ranked_logits(&mut self, index: usize, logits: &mut [f32]) -> Result<(), ForwardError> {
+        let first = (self.sampling_rows + index) * self.config.vocab_size;
+        // This is rare: what stands before the row is read as well.
+        let mut all = vec![0.0_f32; first + logits.len()];
+        let device = &mut self.launcher.device;
+        device
+            .read(&self.buffers.logits, bytemuck::cast_slice_mut(&mut all))
+            .map_err(ForwardError::Device)?;
+        logits.copy_from_slice(&all[first..]);
+        Ok(())
     }
 
     fn copy_blocks(&mut self, copies: &[(u32, u32)]) -> Result<(), ForwardError> {

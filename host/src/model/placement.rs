@@ -1,10 +1,10 @@
 //! Where a model computes: what was asked for, what the machine has, and what the model needs.
 
-use lockstep_kernels::{KERNELS, Kernel, Module};
+use lockstep_kernels::{KERNELS, Kernel};
 
 use super::on_device::{DeviceFootprint, OnDevice};
 use super::{Model, ModelError, ModelOptions, Numerics};
-use crate::backend::cuda::Cuda;
+use crate::backend::cuda::{self, Cuda};
 use crate::backend::{DeviceChoice, Isa};
 use crate::batch::Forward;
 use crate::gguf::Gguf;
@@ -54,9 +54,15 @@ impl Placement {
             request.device == DeviceChoice::Auto && options.numerics == Numerics::Portable;
         match on_cuda(file, options, request, ordinal) {
             Err(error) if may_be_cpu => {
-                log::info!("computing on the CPU: {error}");
+                // A GPU that is there and is not used is news; none is not.
+                let level = match cuda::devices() {
+                    Ok(_) => log::Level::Warn,
+                    Err(_) => log::Level::Info,
+                };
+                log::log!(level, "computing on the CPU: {error}");
                 Ok(cpu)
             }
+            Err(reason @ ModelError::Device(_)) => Err(missing(reason, options, request)),
             placed => placed,
         }
     }
@@ -99,6 +105,19 @@ impl Placement {
     }
 }
 
+/// Says who asked for a device that cannot be had.
+fn missing(reason: ModelError, options: &ModelOptions, request: &PlacementRequest) -> ModelError {
+    let (asked, instead) = match options.numerics {
+        Numerics::Portable => (format!("--device {}", request.device), "--device cpu"),
+        Numerics::Fast => ("--numerics fast".to_owned(), "--numerics portable"),
+    };
+    ModelError::NoDevice {
+        asked,
+        reason: Box::new(reason),
+        instead,
+    }
+}
+
 fn on_cuda(
     file: &Gguf,
     options: &ModelOptions,
@@ -110,7 +129,10 @@ fn on_cuda(
     let cuda = Cuda::open(ordinal, &kernels(options.numerics)).map_err(ModelError::Device)?;
     let memory = cuda.memory().map_err(ModelError::Device)?;
     let num_blocks = match request.num_blocks_given {
-        true => options.num_blocks,
+        true => {
+            needed.check(options.num_blocks, memory.0)?;
+            options.num_blocks
+        }
         false => needed.blocks(memory, request.gpu_memory_utilization, options)?,
     };
     log::info!("computing on {}", cuda.info());
@@ -122,11 +144,8 @@ fn on_cuda(
 
 /// What a model of these numerics launches.
 fn kernels(numerics: Numerics) -> Vec<&'static Kernel> {
-    let mut kernels: Vec<_> = match numerics {
+    match numerics {
         Numerics::Portable => KERNELS.iter().collect(),
         Numerics::Fast => lockstep_kernels::kernels().collect(),
-    };
-    // The sampler ranks logits on the CPU: the driver would compile these at every start for nobody.
-    kernels.retain(|kernel| kernel.module != Module::Ranks);
-    kernels
+    }
 }

@@ -136,6 +136,7 @@ impl Model {
         Profile::mark(profile, Operation::Normalise);
         cpu.queries_keys_values(
             matrices,
+            &[&layer.output],
             &b.activations,
             index,
             places,
@@ -157,9 +158,19 @@ impl Model {
         let form = Form::of(layer.output.ggml_type());
         cpu.prepare(&b.attended, rows, &mut b.activations, form, &b.flags);
         Profile::mark(profile, Operation::Normalise);
-        cpu.linear_add(&layer.output, &b.activations, rows, &mut b.residual);
+        cpu.linear_add(
+            &layer.output,
+            &[&layer.gate],
+            &b.activations,
+            rows,
+            &mut b.residual,
+        );
         Profile::mark(profile, Operation::AttentionOutput);
-        feed_forward(cpu, layer, config, b, rows, profile);
+        let following = match self.weights.layers.get(index + 1) {
+            Some(layer) => &[&layer.query, &layer.key, &layer.value][..],
+            None => &[self.weights.output()],
+        };
+        feed_forward(cpu, layer, following, config, b, rows, profile);
     }
 
     fn logits(&mut self, sampling_rows: &[u32], logits: &mut [f32]) {
@@ -217,6 +228,7 @@ impl Model {
 fn feed_forward(
     cpu: &mut Cpu,
     layer: &Layer,
+    following: &[&PackedMatrix],
     config: &ModelConfig,
     b: &mut Buffers,
     rows: usize,
@@ -236,12 +248,19 @@ fn feed_forward(
         &b.flags,
     );
     Profile::mark(profile, Operation::Normalise);
-    cpu.gate_up(matrices, &b.activations, rows, &mut b.gate, &mut b.up);
+    let down = &[&layer.down];
+    cpu.gate_up(matrices, down, &b.activations, rows, &mut b.gate, &mut b.up);
     Profile::mark(profile, Operation::GateUp);
     let form = Form::of(layer.down.ggml_type());
     cpu.prepare(&b.gate, rows, &mut b.activations, form, &b.flags);
     Profile::mark(profile, Operation::Normalise);
-    cpu.linear_add(&layer.down, &b.activations, rows, &mut b.residual);
+    cpu.linear_add(
+        &layer.down,
+        following,
+        &b.activations,
+        rows,
+        &mut b.residual,
+    );
     Profile::mark(profile, Operation::Down);
 }
 
@@ -302,6 +321,7 @@ impl Forward for Model {
             vocab_size: self.config.vocab_size,
             blocks: self.options.num_blocks as usize,
             block_size: self.options.block_size as usize,
+            ranks: 0,
         };
         check::batch(batch, logits.len(), &limits).map_err(ForwardError::Device)?;
         if batch.rows() == 0 {

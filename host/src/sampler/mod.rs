@@ -7,9 +7,11 @@ mod adjust;
 mod logprobs;
 pub mod philox;
 mod rank;
+mod ranked;
 
 pub use adjust::History;
-pub use rank::greedy;
+pub use rank::{greedy, ranked};
+pub use ranked::ranks_needed;
 
 use lockstep_simd::rows::fastest_exponentials;
 
@@ -30,6 +32,8 @@ pub struct Sampler {
     ranks: Ranks,
     weights: Vec<f32>,
     kept: Vec<TokenId>,
+    /// Logits, then weights, of the first ranks.
+    few: [Vec<f32>; 2],
 }
 
 /// One row to draw from.
@@ -57,7 +61,7 @@ impl Sampler {
         self.occurrences.penalise(logits, params, history);
         adjust::constrain(logits, params, history, ending);
         let best = rank::greedy(logits)?;
-        if params.temperature < SamplingParams::LEAST_TEMPERATURE || params.top_k == 1 {
+        if is_greedy(params) {
             return Some(best);
         }
         let position = (history.prompt.len() + history.output.len()) as u64;
@@ -177,6 +181,11 @@ impl Sampler {
     pub fn logprobs(&mut self, logits: &[f32], token: TokenId, top: u32) -> PositionLogprobs {
         logprobs::logprobs(&mut self.ranks, &mut self.weights, logits, token, top)
     }
+}
+
+/// Whether the token of rank 0 is taken, whatever else is asked for.
+fn is_greedy(params: &SamplingParams) -> bool {
+    params.temperature < SamplingParams::LEAST_TEMPERATURE || params.top_k == 1
 }
 
 /// `exp(logit - highest)` of every logit.

@@ -1,6 +1,6 @@
 //! The one order of tokens: logit descending, then id ascending. Taken lazily, never a full sort.
 
-use crate::batch::TokenId;
+use crate::batch::{Ranked, TokenId};
 
 /// How many ranks are put in order at first; each further need doubles it.
 const FIRST_RANKS: usize = 64;
@@ -24,9 +24,26 @@ impl Key {
         Self(u64::from(!ascending) << 32 | u64::from(token))
     }
 
-    fn token(self) -> TokenId {
+    const fn token(self) -> TokenId {
         self.0 as u32
     }
+
+    const fn logit(self) -> f32 {
+        let ascending = !((self.0 >> 32) as u32);
+        f32::from_bits(match ascending >> 31 {
+            1 => ascending & !(1 << 31),
+            _ => !ascending,
+        })
+    }
+}
+
+/// The token and logit of a key that a device found; none of the greatest key, which stands for none.
+pub fn ranked(key: u64) -> Option<Ranked> {
+    let found = Key(key);
+    (key != u64::MAX).then(|| Ranked {
+        token: found.token(),
+        logit: found.logit(),
+    })
 }
 
 /// The tokens in rank order, put in order only as far as they are asked for.
@@ -81,6 +98,17 @@ impl Ranks {
                     .extend(taken.map(|(id, logit)| Key::new(id as TokenId, *logit)));
             }
         }
+    }
+
+    /// Takes the first tokens of a row, with their logits, as if they were all.
+    pub(super) fn load_ranked(&mut self, first: impl Iterator<Item = Ranked>) {
+        self.logits.clear();
+        self.keys.clear();
+        let keys = first.map(|Ranked { token, logit }| Key::new(token, logit));
+        self.keys.extend(keys);
+        self.keys.sort_unstable();
+        self.ordered = self.keys.len();
+        self.possible = self.ordered;
     }
 
     /// How many tokens there are.
@@ -218,6 +246,28 @@ mod tests {
             many[greatest] = 2.0;
             assert_eq!(greedy(&many), Some(greatest as TokenId));
         }
+    }
+
+    #[test]
+    fn a_key_is_its_token_and_logit() {
+        for logit in [
+            1.5,
+            -2.25,
+            0.0,
+            1e-40,
+            -1e-40,
+            f32::MAX,
+            f32::MIN,
+            f32::INFINITY,
+        ] {
+            let found = ranked(Key::new(77, logit).0);
+            assert_eq!(found, Some(Ranked { token: 77, logit }));
+        }
+        assert_eq!(
+            ranked(Key::new(3, -0.0).0).map(|r| r.logit.to_bits()),
+            Some(0)
+        );
+        assert_eq!(ranked(u64::MAX), None);
     }
 
     #[test]

@@ -138,6 +138,7 @@ mod tests {
             }],
             block_tables: table.to_vec(),
             sampling_rows: if sample { vec![rows - 1] } else { Vec::new() },
+            ..Batch::default()
         }
     }
 

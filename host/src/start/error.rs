@@ -43,10 +43,13 @@ pub enum StartError {
         /// Positions that the model was made for.
         context_length: u32,
     },
-    /// The journal was written under numerics that this build does not compute on the device.
+    /// The journal was written under numerics that are not computed here.
     OtherNumerics {
         /// What the journal names.
         journal: String,
+        /// The kind of device that it was to be computed on; `None` where no device of this build would
+        /// do.
+        device: Option<String>,
     },
     /// The thread cannot be started.
     Thread(io::Error),
@@ -74,9 +77,20 @@ impl fmt::Display for StartError {
                 f,
                 "the journal was written with a model of digest {journal}, and this one's is {model}"
             ),
-            Self::OtherNumerics { journal } => write!(
+            Self::OtherNumerics {
+                journal,
+                device: None,
+            } => write!(
                 f,
-                "the journal was written under the numerics {journal:?}, which this build does not compute on this device"
+                "the journal was written under the numerics {journal:?}, which this build does not compute"
+            ),
+            Self::OtherNumerics {
+                journal,
+                device: Some(device),
+            } => write!(
+                f,
+                "the journal was written under the numerics {journal:?}: only the kind of device that they name draws its tokens \
+                 again, and this is {device:?}; without --tokens its plans replay anywhere"
             ),
             Self::Thread(error) => write!(f, "the engine's thread cannot be started: {error}"),
         }

@@ -150,7 +150,10 @@ pub fn engine_for(
     // The journal says how many blocks there were.
     let placement = Placement::choose(&file, &options, &request(device, true))?;
     if numerics_name(numerics, &placement.kind(), kv_dtype) != header.numerics {
-        return Err(other_numerics(&header.numerics));
+        return Err(StartError::OtherNumerics {
+            journal: header.numerics.clone(),
+            device: Some(placement.kind()),
+        });
     }
     let (_, parts) = assemble(placement, &file, &text, &header.config, &options, 0)?;
     Ok(Engine::new(parts))
@@ -231,13 +234,10 @@ fn numerics_of(name: &str) -> Result<(Numerics, KvDtype), StartError> {
             }
         }
     });
-    found.next().ok_or_else(|| other_numerics(name))
-}
-
-fn other_numerics(journal: &str) -> StartError {
-    StartError::OtherNumerics {
-        journal: journal.to_owned(),
-    }
+    found.next().ok_or_else(|| StartError::OtherNumerics {
+        journal: name.to_owned(),
+        device: None,
+    })
 }
 
 /// The limits, with every default filled in.

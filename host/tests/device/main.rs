@@ -2,6 +2,9 @@
 //! absent: never a GPU.
 
 mod faults;
+mod journals;
+mod prepared;
 mod program;
+mod ranks;
 mod same_bits;
 mod starts;

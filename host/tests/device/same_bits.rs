@@ -179,7 +179,7 @@ fn the_pool_is_sized_by_the_devices_memory() {
     assert!((204..=206).contains(&(more - some)), "{some} and {more}");
 }
 
-/// SmolLM2, or whatever is named: a prompt and three tokens.
+/// SmolLM2, or whatever is named: a prompt and three tokens, with logprobs and without.
 #[test]
 #[ignore = "needs a model's file in LOCKSTEP_TEST_MODEL, and a minute"]
 fn a_real_model_gives_the_cpus_tokens() {
@@ -201,13 +201,20 @@ fn a_real_model_gives_the_cpus_tokens() {
                 ("CUDA_STAND_IN_MEMORY", "2000000000"),
             ],
         );
-        let body = json!({
-            "model": "tiny", "prompt": "The capital of France is", "max_tokens": 3, "logprobs": 5,
-            "temperature": 0
-        });
-        choices(&server.ask("POST", "/v1/completions", &body.to_string()))
+        let ask = |more: Value| {
+            let mut body = json!({
+                "model": "tiny", "prompt": "The capital of France is", "max_tokens": 3, "temperature": 0,
+                "return_token_ids": true
+            });
+            let fields = body.as_object_mut().expect("it is an object");
+            fields.extend(more.as_object().expect("it is an object").clone());
+            choices(&server.ask("POST", "/v1/completions", &body.to_string()))
+        };
+        // From all logits, and from the first rank.
+        [ask(json!({"logprobs": 5})), ask(json!({}))]
     };
     let (cpu, device) = (answer("cpu"), answer("cuda"));
     assert_eq!(device, cpu);
-    println!("{}", cpu[0]["text"]);
+    assert_eq!(cpu[0][0]["token_ids"], cpu[1][0]["token_ids"]);
+    println!("{}", cpu[0][0]["text"]);
 }

@@ -34,7 +34,8 @@ fn falls_back(place: &Place, environment: &[(&str, &str)], why: &str) {
     let cuda = run(place, "cuda", environment);
     let said = text(&cuda);
     assert_eq!(cuda.status.code(), Some(1), "{said}");
-    assert!(said.contains(&format!("lockstep: {why}")), "{said}");
+    let refused = "lockstep: no GPU for --device cuda:0 (--device cpu needs none): ";
+    assert!(said.contains(&format!("{refused}{why}")), "{said}");
 }
 
 /// A shared library that is no driver: the C library, which this process has mapped.
@@ -84,7 +85,11 @@ fn with_an_empty_file_as_the_driver() {
 #[test]
 fn with_a_library_that_is_no_driver() {
     let place = Place::new(Some(&not_a_driver()));
-    falls_back(&place, &[], "the NVIDIA driver has no cuCtxGetCurrent");
+    falls_back(
+        &place,
+        &[],
+        "libcuda.so.1 has no cuCtxGetCurrent: it is no NVIDIA driver, or one older",
+    );
 }
 
 #[test]
@@ -101,7 +106,7 @@ fn with_a_driver_that_does_not_initialise() {
     falls_back(
         &place,
         &stub,
-        "the NVIDIA driver does not work: cuInit: ? (34)",
+        "the NVIDIA driver does not work: cuInit: CUDA_ERROR_STUB_LIBRARY (34): this library is the toolkit's stub",
     );
 }
 
@@ -109,7 +114,11 @@ fn with_a_driver_that_does_not_initialise() {
 fn with_devices_that_do_not_suit() {
     let place = Place::with_stand_in();
     let none = [("CUDA_STAND_IN_DEVICES", "0")];
-    falls_back(&place, &none, "the NVIDIA driver has no device");
+    let finds_none = "the NVIDIA driver finds no GPU";
+    falls_back(&place, &none, finds_none);
+    // So a driver says it where it has no device at all.
+    let at_once = [("CUDA_STAND_IN_FAIL_INIT", "100")];
+    falls_back(&place, &at_once, finds_none);
     let old = [("CUDA_STAND_IN_CAPABILITY", "75")];
     falls_back(
         &place,
@@ -119,10 +128,50 @@ fn with_devices_that_do_not_suit() {
     let run = run(&place, "cuda:99", &[]);
     assert_eq!(run.status.code(), Some(1), "{}", text(&run));
     assert!(
-        text(&run).contains("there is no device cuda:99: the NVIDIA driver has 1"),
+        text(&run).contains("there is no device cuda:99: the last one is cuda:0"),
         "{}",
         text(&run)
     );
+}
+
+/// What a device has no room for is refused before anything is loaded, with the numbers; `auto` then
+/// warns and computes on the CPU.
+#[test]
+fn with_too_little_memory_and_with_shapes_that_no_launch_takes() {
+    let place = Place::with_stand_in();
+    let memory = [("CUDA_STAND_IN_MEMORY", "3000000")];
+    let blocks = ["run", "hat", "--max-tokens", "2", "--num-blocks", "4000"];
+    let refused = "the model and 4000 KV blocks need 17.";
+    let on = |device| place.run(&[&blocks[..], &["--device", device]].concat(), &memory);
+    let said = text(&on("cuda"));
+    assert!(said.contains(refused), "{said}");
+    assert!(said.contains("MiB are free: see --num-blocks"), "{said}");
+    let auto = on("auto");
+    let said = text(&auto);
+    assert!(auto.status.success(), "{said}");
+    // Without RUST_LOG, warnings are shown.
+    assert!(said.contains("WARN"), "{said}");
+    assert!(said.contains(refused), "{said}");
+    let rows = ["run", "hat", "--max-num-batched-tokens", "65536"];
+    let run = place.run(&[&rows[..], &["--device", "cuda"]].concat(), &[]);
+    let said = text(&run);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("max_num_batched_tokens is 65536: it may be at most 65535 on a device"),
+        "{said}"
+    );
+}
+
+#[test]
+fn fast_numerics_without_a_gpu_say_what_would_do() {
+    let place = Place::with_stand_in();
+    let none = [("CUDA_STAND_IN_DEVICES", "0")];
+    let run = place.run(&["run", "hat", "--numerics", "fast"], &none);
+    let said = text(&run);
+    assert_eq!(run.status.code(), Some(1), "{said}");
+    let refused =
+        "no GPU for --numerics fast (--numerics portable needs none): the NVIDIA driver finds";
+    assert!(said.contains(refused), "{said}");
 }
 
 #[test]

@@ -64,6 +64,11 @@ impl Interpreter {
 
 impl Device for Interpreter {
     type Buffer = Pointer;
+    type Staging = Vec<u32>;
+
+    fn staging(&mut self, words: usize) -> Result<Vec<u32>, String> {
+        Ok(vec![0; words])
+    }
 
     fn allocate(&mut self, bytes: usize) -> Result<Pointer, String> {
         Ok(self.memory.reserve(bytes))

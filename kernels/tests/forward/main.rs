@@ -5,6 +5,7 @@
 mod asked;
 mod fast;
 mod interpreter;
+mod ranks;
 
 use lockstep::backend::cuda::Cuda;
 use lockstep::backend::device::Device;

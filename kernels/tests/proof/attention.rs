@@ -35,6 +35,8 @@ pub(crate) fn cases() -> Vec<Case> {
                     out.push(attention.merge_case());
                 }
             }
+            let attention = Attention::new(is_half, setting, 0.37, STALE_NOTHING);
+            out.push(attention.split_case());
         }
     }
     out
@@ -130,11 +132,13 @@ fn kv_store(is_half: bool, kv_heads: usize, dim: usize, block_size: usize) -> Ca
 /// Rows' positions, heads, KV heads, dim, block size, window.
 type Setting = (&'static [u32], usize, usize, usize, usize, usize);
 
-/// What memory holds that nothing of this sequence wrote: NaN, or numbers that drown all others.
-const STALE_NAN: [u8; 2] = [0xff, 0xff];
-const STALE_HUGE: [u8; 2] = [0xff, 0x7b];
+/// What memory holds that nothing of this sequence wrote: NaN, numbers that drown all others, or
+/// nothing that anybody has written.
+const STALE_NAN: Option<[u8; 2]> = Some([0xff, 0xff]);
+const STALE_HUGE: Option<[u8; 2]> = Some([0xff, 0x7b]);
+const STALE_NOTHING: Option<[u8; 2]> = None;
 
-const SETTINGS: [Setting; 12] = [
+const SETTINGS: [Setting; 15] = [
     (&[599], 2, 1, 16, 16, 89),
     (&[1100, 800, 600, 300, 5], 1, 1, 16, 16, 0),
     (&[3, 4, 20, 771], 2, 1, 16, 16, 20),
@@ -149,6 +153,12 @@ const SETTINGS: [Setting; 12] = [
     (&[70], 8, 1, 256, 16, 0),
     // A window that begins and ends in each 32 positions of a split.
     (&[20, 50, 90, 120, 150, 180, 210, 240], 1, 1, 16, 16, 9),
+    // Every remainder of four positions at the end of a second chunk; a table that ends with its row.
+    (&[63, 64, 65, 66, 67, 68, 69, 70, 131, 31], 2, 1, 16, 16, 0),
+    // The same of a first chunk, by where its window begins; and fewer than four, or four, before a
+    // second chunk.
+    (&[89, 90, 91, 92], 1, 1, 16, 16, 80),
+    (&[27, 29], 1, 1, 256, 16, 16),
 ];
 
 struct Attention {
@@ -163,11 +173,11 @@ struct Attention {
     block_tables: Vec<u32>,
     blocks: usize,
     scale: f32,
-    stale: [u8; 2],
+    stale: Option<[u8; 2]>,
 }
 
 impl Attention {
-    fn new(is_half: bool, setting: Setting, scale: f32, stale: [u8; 2]) -> Self {
+    fn new(is_half: bool, setting: Setting, scale: f32, stale: Option<[u8; 2]>) -> Self {
         let (positions, heads, kv_heads, dim, block_size, _) = setting;
         let mut random = Random::new(positions[0] as u64 * 3 + dim as u64);
         let q = (0..positions.len() * heads * dim).map(|_| random.edgy().clamp(-9.0, 9.0));
@@ -227,17 +237,20 @@ impl Attention {
         ((row * longest + position) * kv_heads + head) * dim + c
     }
 
-    /// The pool's keys and values; what no row may see is stale.
-    fn pools(&self) -> (Vec<u8>, Vec<u8>) {
+    /// The pool's keys and values; what no row may see is stale. Where nobody wrote behind a row's
+    /// last position, its positions before the window were written all the same.
+    fn pools(&self) -> (Expected, Expected) {
         let (positions, _, kv_heads, dim, block_size, window) = self.setting;
         let size = if self.is_half { 2 } else { 4 };
-        let stale = self
-            .stale
-            .repeat(self.blocks * kv_heads * dim * block_size * size / 2);
+        let stale: Expected = match self.stale {
+            Some(bytes) => written(bytes.to_vec()),
+            None => vec![None; 2],
+        };
+        let stale = stale.repeat(self.blocks * kv_heads * dim * block_size * size / 2);
         let (mut keys, mut values) = (stale.clone(), stale);
         for (row, last) in positions.iter().enumerate() {
             let last = *last as usize;
-            let first = if window == 0 {
+            let first = if window == 0 || self.stale == STALE_NOTHING {
                 0
             } else {
                 (last + 1).saturating_sub(window)
@@ -253,9 +266,9 @@ impl Attention {
                         let value = (head_place + offset * dim + c) * size;
                         let at = self.place(row, position, head, c);
                         keys[key..key + size]
-                            .copy_from_slice(&element(self.is_half, self.keys[at]));
+                            .copy_from_slice(&written(element(self.is_half, self.keys[at])));
                         values[value..value + size]
-                            .copy_from_slice(&element(self.is_half, self.values[at]));
+                            .copy_from_slice(&written(element(self.is_half, self.values[at])));
                     }
                 }
             }
@@ -351,14 +364,29 @@ impl Attention {
         assert_eq!(bits(found), bits(&expected), "row {row}, head {head}");
     }
 
+    /// Copies of values that nobody reads: of the positions before the window that share a group of
+    /// sixteen with its first.
+    fn unread_copies(&self) -> u64 {
+        let (positions, _, _, dim, _, window) = self.setting;
+        let Some(window) = Some(window).filter(|window| *window > 0) else {
+            return 0;
+        };
+        let before = |last: &u32| (*last as usize + 1).saturating_sub(window) % 16;
+        let element = if self.is_half { 2 } else { 4 };
+        let kernel = lockstep_kernels::kernel("attention_split_f16").expect("the table has it");
+        let [_, blocks_of_a_row, _] = kernel.size(&self.shape()).grid;
+        let positions: usize = positions.iter().map(before).sum();
+        (positions * dim * element / 16) as u64 * u64::from(blocks_of_a_row)
+    }
+
     fn split_case(&self) -> Case {
         let (_, heads, kv_heads, dim, block_size, window) = self.setting;
         let (keys, values) = self.pools();
         let (m, l, o) = self.all_partials();
         let values = vec![
             in_f32(&self.q),
-            Value::In(keys),
-            Value::In(values),
+            Value::InPart(keys),
+            Value::InPart(values),
             in_u32(self.setting.0),
             in_u32(&self.tables),
             in_u32(&self.block_tables),
@@ -377,12 +405,11 @@ impl Attention {
         } else {
             "attention_split_f32"
         };
-        Case::new(
-            entry,
-            format!("{:?} {}", self.setting, self.scale),
-            self.shape(),
-            values,
-        )
+        let name = format!("{:?} {}", self.setting, self.scale);
+        Case {
+            unread_copies: self.unread_copies(),
+            ..Case::new(entry, name, self.shape(), values)
+        }
     }
 
     fn merge_case(&self) -> Case {

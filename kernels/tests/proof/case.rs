@@ -1,7 +1,9 @@
 //! One launch of one kernel, and the bytes that it has to leave behind.
 
 use lockstep_kernels::{Argument as Parameter, Kernel, Shape};
-use ptx_interpreter::{Argument, Fault, Launch, Memory, Module, Order, Permission, Statistics};
+use ptx_interpreter::{
+    Argument, Fault, Launch, Memory, Module, Order, Permission, Pointer, Statistics,
+};
 
 /// Every case runs in both.
 pub(crate) const ORDERS: [Order; 2] = [Order::Ascending, Order::Descending];
@@ -16,6 +18,8 @@ pub(crate) type Expected = Vec<Option<u8>>;
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     In(Vec<u8>),
+    /// The same with bytes that nobody wrote, which the kernel must not read.
+    InPart(Expected),
     /// What an output buffer holds afterwards; nothing before.
     Out(Expected),
     /// What a buffer holds before and afterwards.
@@ -69,6 +73,9 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) shape: Shape,
     pub(crate) values: Vec<Value>,
+    /// Copies into shared memory that nobody reads. None is made but where a case says so: they would
+    /// be traffic for nothing.
+    pub(crate) unread_copies: u64,
     /// Warp instructions after which it counts as endless.
     pub(crate) step_limit: u64,
 }
@@ -88,7 +95,7 @@ impl Case {
             .all(|(parameter, value)| {
                 matches!(
                     (parameter, value),
-                    (Parameter::In(_), Value::In(_))
+                    (Parameter::In(_), Value::In(_) | Value::InPart(_))
                         | (Parameter::Out(_), Value::Out(_))
                         | (Parameter::InOut(_), Value::InOut(..))
                         | (Parameter::U32(_), Value::U32(_))
@@ -104,6 +111,7 @@ impl Case {
             name: name.into(),
             shape,
             values,
+            unread_copies: 0,
             step_limit: STEP_LIMIT,
         }
     }
@@ -116,6 +124,7 @@ impl Case {
         for (value, parameter) in self.values.iter().zip(self.kernel.arguments) {
             let pointer = match value {
                 Value::In(bytes) => memory.upload(bytes, Permission::Read),
+                Value::InPart(bytes) => upload_part(&mut memory, bytes),
                 Value::InOut(bytes, _) => memory.upload(bytes, Permission::Write),
                 Value::Out(expected) => memory.reserve(expected.len()),
                 Value::U32(value) => {
@@ -153,8 +162,29 @@ impl Case {
                 ));
             }
         }
+        if statistics.unread_copies != self.unread_copies {
+            return Err(format!(
+                "{} copies that nobody reads, expected {}",
+                statistics.unread_copies, self.unread_copies
+            ));
+        }
         Ok(statistics)
     }
+}
+
+/// A buffer of which the bytes that are there are written.
+fn upload_part(memory: &mut Memory, bytes: &Expected) -> Pointer {
+    let pointer = memory.reserve(bytes.len());
+    let mut at = 0;
+    for run in bytes.chunk_by(|a, b| a.is_some() == b.is_some()) {
+        let there: Vec<u8> = run.iter().copied().flatten().collect();
+        memory
+            .write_host(pointer, at, &there)
+            .expect("it is inside of the buffer");
+        at += run.len();
+    }
+    memory.permit(pointer, Permission::Read);
+    pointer
 }
 
 /// The text of one kernel alone, as a module.

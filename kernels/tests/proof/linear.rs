@@ -36,6 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
             (17, 512 * 4 + block, 9),
             (16, 512 * 9 + block, 8),
             (2, ragged, 2),
+            (3, ragged, 3),
             (2, 512, 1),
             (2, 512 * 3 + block, 1),
             (2, 512 * 4 + block, 1),
@@ -58,6 +59,13 @@ pub(crate) fn cases() -> Vec<Case> {
                 (2, odd, 41),
                 (2, odd, 49),
                 (2, odd, 57),
+                // Whole tiles and columns; in a second block of rows so many that each end of columns is met; a
+                // second block of outputs with each of its tiles, over rows so long that a byte too much
+                // in each block is not lost in the rounding.
+                (16, odd, 16),
+                (2, odd, 81),
+                (2, odd, 97),
+                (113, if block == 32 { 160 } else { 16_384 }, 1),
             ];
             let case = |(outputs, inputs, rows)| case(format, 64, outputs, inputs, rows);
             out.extend(shapes.map(case));
@@ -88,7 +96,7 @@ fn case(format: Format, at_once: u32, outputs: usize, inputs: usize, rows: usize
     let mut x = random.activations(rows * inputs);
     // The last elements count: they are all that some segments have.
     for row in x.chunks_mut(inputs) {
-        let tail = inputs.saturating_sub(32);
+        let tail = inputs.saturating_sub(if inputs > 1024 { 224 } else { 32 });
         row[tail..].fill_with(|| random.float());
     }
     let expected: Vec<f32> = x.chunks(inputs).flat_map(|x| weights.times(x)).collect();

@@ -34,7 +34,15 @@ fn rows(n: usize, rows: usize) -> Vec<Vec<f32>> {
         2 | 3 => [0.0, -0.0][random.below(2) as usize],
         _ => f32::NEG_INFINITY,
     };
-    let mut row = || (0..n).map(|_| logit()).collect();
+    let mut row = || {
+        let mut row: Vec<f32> = (0..n).map(|_| logit()).collect();
+        // A thread holds entries 512 apart: its second, in either order, is among the first.
+        if n > 512 {
+            row[512] = 1e3;
+            row[n - 513] = 2e3;
+        }
+        row
+    };
     (0..rows).map(|_| row()).collect()
 }
 

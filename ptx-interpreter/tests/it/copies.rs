@@ -1,8 +1,8 @@
 //! Asynchronous copies: nothing is there before its wait.
 
-use ptx_interpreter::FaultKind;
+use ptx_interpreter::{FaultKind, Order};
 
-use crate::{fault, run};
+use crate::{fault, run, run_counted};
 
 /// Each of four threads copies 16 bytes into shared memory and, after `wait`, writes the word that
 /// its neighbour copied.
@@ -87,4 +87,27 @@ fn what_is_not_read_is_filled_up_with_zeros() {
     );
     assert!(run(&filled(12), 1, &input[..6], 4).is_err());
     assert!(copied(17).is_err());
+}
+
+#[test]
+fn copies_that_nobody_reads_are_counted() {
+    let unread = |then: &str, read: u32| {
+        let body = format!(
+            "mov.u32 %r10, buffer;\ncp.async.ca.shared.global [%r10], [%rd1], 4;\n\
+             cp.async.cg.shared.global [%r10+16], [%rd1+16], 16;\ncp.async.wait_all;\n{then}\n\
+             ld.shared.u32 %r11, [%r10+{read}];\nst.global.u32 [%rd5], %r11;"
+        );
+        let input: Vec<u32> = (0..8).collect();
+        let run = run_counted(&body, [1, 1], &input, 1, Order::Ascending);
+        run.map(|(words, statistics)| (words[0], statistics.unread_copies))
+    };
+    // A byte of one is read, then of the other.
+    assert_eq!(unread("", 0), Ok((0, 1)));
+    assert_eq!(unread("", 28), Ok((7, 1)));
+    assert_eq!(unread("ld.shared.u32 %r12, [%r10];", 20), Ok((5, 0)));
+    // What was written over is not what was copied.
+    assert_eq!(unread("st.shared.u32 [%r10], %r2;", 0), Ok((0, 2)));
+    // Nor is what was copied over.
+    let again = "cp.async.ca.shared.global [%r10], [%rd1+4], 4;\ncp.async.wait_all;";
+    assert_eq!(unread(again, 0), Ok((1, 2)));
 }

@@ -9,7 +9,9 @@ mod memory;
 mod parsing;
 mod races;
 
-use ptx_interpreter::{Argument, Fault, FaultKind, Launch, Memory, Module, Order, Permission};
+use ptx_interpreter::{
+    Argument, Fault, FaultKind, Launch, Memory, Module, Order, Permission, Statistics,
+};
 
 /// A kernel `k` with the registers that the tests use, around `body`; it takes an input buffer, an
 /// output buffer and a number.
@@ -39,6 +41,17 @@ fn run_grid(
     output: usize,
     order: Order,
 ) -> Result<Vec<u32>, Fault> {
+    run_counted(body, [grid, threads], input, output, order).map(|(words, _)| words)
+}
+
+/// The same, and what the launch did.
+fn run_counted(
+    body: &str,
+    [grid, threads]: [u32; 2],
+    input: &[u32],
+    output: usize,
+    order: Order,
+) -> Result<(Vec<u32>, Statistics), Fault> {
     let module = Module::parse(&kernel(body)).unwrap_or_else(|error| panic!("{error}"));
     let mut memory = Memory::new();
     let bytes: Vec<u8> = input.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -52,7 +65,7 @@ fn run_grid(
     let mut launch = Launch::new(grid, threads, arguments);
     launch.order = order;
     launch.step_limit = 100_000;
-    module.run("k", &launch, &mut memory)?;
+    let statistics = module.run("k", &launch, &mut memory)?;
     let bytes: Option<Vec<u8>> = memory.download(to).into_iter().collect();
     let bytes = bytes.unwrap_or_default();
     let word = |chunk: &[u8]| {
@@ -61,7 +74,7 @@ fn run_grid(
             .rev()
             .fold(0, |word, b| word << 8 | u32::from(*b))
     };
-    Ok(bytes.chunks(4).map(word).collect())
+    Ok((bytes.chunks(4).map(word).collect(), statistics))
 }
 
 /// What the kernel did wrong.

@@ -7,11 +7,13 @@
 
 use core::ops::Range;
 
-use super::Attend;
-use crate::contract::{LANES, SPLIT};
+use super::{Attend, RUNS, STRIDE};
 use crate::kv::KvElement;
 use crate::lanes::{Simd, WIDTH};
-use crate::rows::{exp, fold_lanes};
+
+/// Up to so many queries, a sequence decodes: its keys and values come from memory, and values are
+/// asked for while scores are computed.
+const FEW: usize = 4;
 
 impl<E: KvElement> Attend<'_, E> {
     /// The split that begins at `start`, into the scratch.
@@ -19,71 +21,54 @@ impl<E: KvElement> Attend<'_, E> {
     pub(super) unsafe fn split<S: Simd>(&mut self, start: usize) {
         // SAFETY: as the caller of `compute` says.
         unsafe {
+            self.locate(start);
             self.scores::<S>(start);
             self.exponentials::<S>(start);
             self.weigh::<S>(start);
         }
     }
 
-    /// Element 0 of the 16 keys from `position` on: dimensions are a block size apart.
-    #[inline(always)]
-    fn keys(&self, position: usize) -> *const E {
-        let block = self.item.blocks[position / self.block_size] as usize;
-        let base = self.kv.place(self.item.layer, block, 0, self.item.kv_head);
-        // SAFETY: the offset is within the block.
-        unsafe { base.cast::<E>().add(position % self.block_size) }
-    }
-
-    /// The value at `position`.
-    #[inline(always)]
-    fn values(&self, position: usize) -> *const E {
-        let block = self.item.blocks[position / self.block_size] as usize;
-        let base = self.kv.place(self.item.layer, block, 1, self.item.kv_head);
-        // SAFETY: the offset is within the block.
-        unsafe {
-            base.cast::<E>()
-                .add(position % self.block_size * self.head_dim)
-        }
-    }
-
     #[inline(always)]
     unsafe fn scores<S: Simd>(&mut self, start: usize) {
-        let seen =
-            self.seen_in(0, start).start / WIDTH * WIDTH..self.seen_in(self.queries - 1, start).end;
+        let seen = self.seen_in(0, start).start..self.seen_in(self.queries - 1, start).end;
+        let runs = seen.start / WIDTH..seen.end.div_ceil(WIDTH);
         let mut q = 0;
         while q < self.queries {
+            let runs = runs.clone();
+            // As many sums as the registers hold besides the keys.
             // SAFETY: as the caller of `attend` says.
             unsafe {
-                q += match self.queries - q {
-                    12.. => self.score_piece::<S, 12, 1>(q, start, seen.clone()),
-                    6..12 => self.score_piece::<S, 6, 2>(q, start, seen.clone()),
-                    4 | 5 => self.score_piece::<S, 4, 2>(q, start, seen.clone()),
-                    3 => self.score_piece::<S, 3, 4>(q, start, seen.clone()),
-                    2 => self.score_piece::<S, 2, 4>(q, start, seen.clone()),
-                    _ => self.score_piece::<S, 1, 4>(q, start, seen.clone()),
+                q += match (self.queries - q, S::VECTORS) {
+                    (8..12 | 16, 32..) => self.score_piece::<S, 8, 3>(q, runs),
+                    (12.., 32..) => self.score_piece::<S, 12, 2>(q, runs),
+                    (6.., 32..) => self.score_piece::<S, 6, 4>(q, runs),
+                    (6.., _) => self.score_piece::<S, 6, 1>(q, runs),
+                    (4 | 5, _) => self.score_piece::<S, 4, 2>(q, runs),
+                    (3, _) => self.score_piece::<S, 3, 4>(q, runs),
+                    (2, _) => self.score_piece::<S, 2, 4>(q, runs),
+                    _ => self.score_piece::<S, 1, 4>(q, runs),
                 };
             }
         }
     }
 
-    /// Scores of `Q` queries from `first` on with a range of positions, `P` times 16 at a time.
+    /// Scores of `Q` queries from `first` on with a range of runs, `P` of them at a time.
     #[inline(always)]
     unsafe fn score_piece<S: Simd, const Q: usize, const P: usize>(
         &mut self,
         first: usize,
-        start: usize,
-        range: Range<usize>,
+        runs: Range<usize>,
     ) -> usize {
-        let mut position = range.start;
-        while position + P * WIDTH <= range.end {
+        let mut run = runs.start;
+        while run + P <= runs.end {
             // SAFETY: as the caller of `attend` says.
-            unsafe { self.score_tile::<S, Q, P>(first, start, position) };
-            position += P * WIDTH;
+            unsafe { self.score_tile::<S, Q, P>(first, run) };
+            run += P;
         }
-        while position < range.end {
+        while run < runs.end {
             // SAFETY: as the caller of `attend` says.
-            unsafe { self.score_tile::<S, Q, 1>(first, start, position) };
-            position += WIDTH;
+            unsafe { self.score_tile::<S, Q, 1>(first, run) };
+            run += 1;
         }
         Q
     }
@@ -92,29 +77,38 @@ impl<E: KvElement> Attend<'_, E> {
     unsafe fn score_tile<S: Simd, const Q: usize, const P: usize>(
         &mut self,
         first: usize,
-        start: usize,
-        position: usize,
+        run: usize,
     ) {
         let mut keys = [core::ptr::null::<E>(); P];
         let mut next = [core::ptr::null::<E>(); P];
-        let last = self.item.position + self.item.rows - 1;
+        let mut values = [core::ptr::null::<E>(); P];
         for p in 0..P {
-            let position = start + position + p * WIDTH;
-            keys[p] = self.keys(position);
-            next[p] = self.keys(last.min(position + P * WIDTH));
+            keys[p] = self.keys[run + p];
+            next[p] = self.keys[(run + P + p).min(RUNS - 1)];
+            values[p] = self.values[run + p];
         }
         // SAFETY: the block holds these keys (stale ones among them are masked later); scratch has
-        // 256 scores for each query.
+        // scores for each query.
         unsafe {
-            let queries = self.scratch.queries.as_ptr().add(first);
             let mut sums = [[S::splat(0.0); Q]; P];
-            for d in 0..self.head_dim {
-                for p in 0..P {
-                    S::prefetch(next[p].add(d * self.block_size).cast());
-                    let key = E::load::<S>(keys[p].add(d * self.block_size));
+            for i in 0..self.head_dim / WIDTH {
+                let queries = self.scratch.queries.as_ptr();
+                let queries = queries.add((i * self.queries + first) * WIDTH);
+                for d in 0..WIDTH {
+                    let offset = (i * WIDTH + d) * self.block_size;
+                    let mut key = [S::splat(0.0); P];
+                    for p in 0..P {
+                        S::prefetch(next[p].wrapping_add(offset).cast());
+                        if Q <= FEW {
+                            S::prefetch(values[p].wrapping_add((i * WIDTH + d) * WIDTH).cast());
+                        }
+                        key[p] = E::load::<S>(keys[p].add(offset));
+                    }
                     for q in 0..Q {
-                        let query = S::splat(*queries.add(d * self.queries + q));
-                        sums[p][q] = S::fma(query, key, sums[p][q]);
+                        let query = S::splat(*queries.add(q * WIDTH + d));
+                        for p in 0..P {
+                            sums[p][q] = S::fma(query, key[p], sums[p][q]);
+                        }
                     }
                 }
             }
@@ -122,37 +116,9 @@ impl<E: KvElement> Attend<'_, E> {
             let scores = self.scratch.scores.as_mut_ptr();
             for p in 0..P {
                 for q in 0..Q {
-                    let place = (first + q) * SPLIT + position + p * WIDTH;
+                    let place = (first + q) * STRIDE + (run + p) * WIDTH;
                     S::store(scores.add(place), S::mul(sums[p][q], scale));
                 }
-            }
-        }
-    }
-
-    /// Turns each query's scores into exponentials; masked ones, in whole rows of 64, into +0.
-    #[inline(always)]
-    unsafe fn exponentials<S: Simd>(&mut self, start: usize) {
-        for q in 0..self.queries {
-            let seen = self.seen_in(q, start);
-            let scores = &mut self.scratch.scores[q * SPLIT..(q + 1) * SPLIT];
-            let rows = seen.start / LANES * LANES..seen.end.next_multiple_of(LANES);
-            scores[rows.start..seen.start].fill(f32::NEG_INFINITY);
-            scores[seen.end..rows.end].fill(f32::NEG_INFINITY);
-            // SAFETY: chunks of 16.
-            unsafe {
-                let mut greatest = S::splat(f32::NEG_INFINITY);
-                for score in scores[rows.clone()].chunks_exact(WIDTH) {
-                    greatest = S::max(greatest, S::load(score.as_ptr()));
-                }
-                let m = greatest_lane::<S>(greatest);
-                let mut lanes = [S::splat(0.0); LANES / WIDTH];
-                for (i, score) in scores[rows].chunks_exact_mut(WIDTH).enumerate() {
-                    let p = exp::<S>(S::sub(S::load(score.as_ptr()), S::splat(m)));
-                    S::store(score.as_mut_ptr(), p);
-                    let lane = i % (LANES / WIDTH);
-                    lanes[lane] = S::add(lanes[lane], p);
-                }
-                self.scratch.split_state[q] = [m, fold_lanes::<S>(lanes)];
             }
         }
     }
@@ -203,7 +169,6 @@ impl<E: KvElement> Attend<'_, E> {
                 self.weigh_alone::<S, D>(
                     first + q,
                     dim,
-                    start,
                     seen.start..seen.end.min(common.start),
                     sums,
                 );
@@ -211,7 +176,7 @@ impl<E: KvElement> Attend<'_, E> {
             self.weigh_common::<S, Q, D>(first, dim, start, common.clone(), &mut sums);
             for (q, sums) in sums.iter_mut().enumerate() {
                 let end = self.seen_in(first + q, start).end;
-                self.weigh_alone::<S, D>(first + q, dim, start, common.end..end, sums);
+                self.weigh_alone::<S, D>(first + q, dim, common.end..end, sums);
                 let out = self
                     .scratch
                     .split
@@ -225,7 +190,7 @@ impl<E: KvElement> Attend<'_, E> {
         Q
     }
 
-    /// Adds the positions that all `Q` queries see, a block's run at a time.
+    /// Adds the positions that all `Q` queries see, a run at a time.
     #[inline(always)]
     unsafe fn weigh_common<S: Simd, const Q: usize, const D: usize>(
         &self,
@@ -235,33 +200,50 @@ impl<E: KvElement> Attend<'_, E> {
         common: Range<usize>,
         sums: &mut [[S::F; D]; Q],
     ) {
-        let last = self.item.position + self.item.rows - 1;
+        // Not through the reference: between runs they stay in registers.
+        let mut local = *sums;
         let mut position = common.start;
-        // SAFETY: as the caller of `attend` says.
-        unsafe {
-            while position < common.end {
-                let block = self.block_size - (start + position) % self.block_size;
-                let run = block.min(common.end - position);
-                let values = self.values(start + position).add(dim);
-                let next = self.values(last.min(start + position + run)).add(dim);
-                let weights = self.scratch.scores.as_ptr().add(first * SPLIT + position);
-                self.weigh_run::<S, Q, D>(values, next, weights, run, sums);
-                position += run;
+        while position < common.end {
+            let (run, offset) = (position / WIDTH, position % WIDTH);
+            if let Some(keys) = self.next_keys(start, run) {
+                // SAFETY: the instruction set is enabled; the address need not be valid.
+                unsafe { self.ask_keys::<S>(keys) };
             }
+            let count = (WIDTH - offset).min(common.end - position);
+            let next = self.values[(run + 1).min(RUNS - 1)];
+            // SAFETY: as the caller of `attend` says.
+            unsafe {
+                let values = self.values[run].add(offset * self.head_dim + dim);
+                let weights = self.scratch.scores.as_ptr().add(first * STRIDE + position);
+                let next = next.add(dim);
+                self.weigh_run::<S, Q, D>(values, next, weights, count, &mut local);
+            }
+            position += count;
+        }
+        *sums = local;
+    }
+
+    /// Asks for the keys of a run.
+    #[inline(always)]
+    unsafe fn ask_keys<S: Simd>(&self, keys: *const u8) {
+        let stride = self.block_size * size_of::<E>();
+        for offset in (0..self.head_dim * stride).step_by(stride.max(64)) {
+            // SAFETY: the instruction set is enabled; the address need not be valid.
+            unsafe { S::prefetch(keys.wrapping_add(offset)) };
         }
     }
 
-    /// Adds `run` positions of one block.
+    /// Adds `count` positions of one run.
     #[inline(always)]
     unsafe fn weigh_run<S: Simd, const Q: usize, const D: usize>(
         &self,
         values: *const E,
         next: *const E,
         weights: *const f32,
-        run: usize,
+        count: usize,
         sums: &mut [[S::F; D]; Q],
     ) {
-        for i in 0..run {
+        for i in 0..count {
             // SAFETY: the block holds these values, the scores these weights.
             unsafe {
                 S::prefetch(next.wrapping_add(i * self.head_dim).cast());
@@ -271,7 +253,7 @@ impl<E: KvElement> Attend<'_, E> {
                     *value = E::load::<S>(values.add(i * self.head_dim + d * WIDTH));
                 }
                 for q in 0..Q {
-                    let weight = S::splat(*weights.add(q * SPLIT + i));
+                    let weight = S::splat(*weights.add(q * STRIDE + i));
                     for d in 0..D {
                         sums[q][d] = S::fma(weight, value[d], sums[q][d]);
                     }
@@ -286,25 +268,19 @@ impl<E: KvElement> Attend<'_, E> {
         &self,
         q: usize,
         dim: usize,
-        start: usize,
         range: Range<usize>,
         sums: &mut [S::F; D],
     ) {
         // SAFETY: as the caller of `attend` says.
         unsafe {
             for position in range {
-                let values = self.values(start + position).add(dim);
-                let weight = self.scratch.scores.as_ptr().add(q * SPLIT + position);
-                self.weigh_run::<S, 1, D>(values, values, weight, 1, core::array::from_mut(sums));
+                let values = self.values[position / WIDTH].add(position % WIDTH * self.head_dim);
+                let weight = self.scratch.scores.as_ptr().add(q * STRIDE + position);
+                for (d, sum) in sums.iter_mut().enumerate() {
+                    let value = E::load::<S>(values.add(dim + d * WIDTH));
+                    *sum = S::fma(S::splat(*weight), value, *sum);
+                }
             }
         }
     }
-}
-
-#[inline(always)]
-unsafe fn greatest_lane<S: Simd>(x: S::F) -> f32 {
-    let mut lanes = [0.0_f32; WIDTH];
-    // SAFETY: there is room for 16 lanes.
-    unsafe { S::store(lanes.as_mut_ptr(), x) };
-    lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
 }

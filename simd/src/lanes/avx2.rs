@@ -94,15 +94,49 @@ unsafe fn dot_signed_half(acc: __m256i, weights: __m256i, q: __m256i) -> __m256i
     unsafe { dot_half(acc, _mm256_abs_epi8(weights), _mm256_sign_epi8(q, weights)) }
 }
 
-/// The lowest bytes of 16 lanes, in order.
+/// Sixteen lanes and sixteen more, each a byte, in order.
 #[inline(always)]
-unsafe fn narrow(x: I) -> __m128i {
+unsafe fn narrow_two(x: I, y: I) -> __m256i {
     // SAFETY: the caller has the instruction set enabled.
     unsafe {
-        let words = _mm256_packs_epi32(x[0], x[1]);
-        let bytes = _mm256_packs_epi16(words, words);
-        let order = _mm256_setr_epi32(0, 4, 1, 5, 0, 0, 0, 0);
-        _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(bytes, order))
+        let words = [
+            _mm256_packs_epi32(x[0], x[1]),
+            _mm256_packs_epi32(y[0], y[1]),
+        ];
+        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words[0], words[1]), order)
+    }
+}
+
+/// All ones in the lanes whose bit is set among the lowest eight.
+#[inline(always)]
+unsafe fn lanes_of(mask: i32) -> __m256i {
+    // SAFETY: the caller has the instruction set enabled.
+    unsafe {
+        let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+        _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(mask), bits), bits)
+    }
+}
+
+/// The greatest of 8 lanes.
+#[inline(always)]
+pub(super) unsafe fn greatest_of_8(x: __m256) -> f32 {
+    // SAFETY: the caller has the instruction set enabled.
+    unsafe {
+        let x = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+        _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)))
+    }
+}
+
+/// Adds the upper half of 8 lanes to the lower one, down to one lane.
+#[inline(always)]
+pub(super) unsafe fn fold_8(x: __m256) -> f32 {
+    // SAFETY: the caller has the instruction set enabled.
+    unsafe {
+        let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+        let x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+        _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)))
     }
 }
 
@@ -110,6 +144,7 @@ impl Simd for Avx2 {
     type F = F;
     type I = I;
     const WIDE_IS_BIASED: bool = false;
+    const VECTORS: usize = 8;
 
     halves! {
         add(a: F, b: F) -> F = _mm256_add_ps(a, b);
@@ -131,6 +166,7 @@ impl Simd for Avx2 {
         to_int(x: F) -> I = _mm256_cvtps_epi32(x);
         bits(x: F) -> I = _mm256_castps_si256(x);
         from_bits(x: I) -> F = _mm256_castsi256_ps(x);
+        sum_fours(x: I) -> I = dot_half(_mm256_setzero_si256(), _mm256_set1_epi8(1), x);
         widen(weights: I) -> I = _mm256_xor_si256(weights, _mm256_set1_epi8(i8::MIN));
     }
 
@@ -146,6 +182,9 @@ impl Simd for Avx2 {
             _mm256_storeu_ps(p, x[0]);
             _mm256_storeu_ps(p.add(8), x[1]);
         };
+        first(x: F) -> f32 = _mm256_cvtss_f32(x[0]);
+        greatest(x: F) -> f32 = greatest_of_8(_mm256_max_ps(x[0], x[1]));
+        fold(x: F) -> f32 = fold_8(_mm256_add_ps(x[0], x[1]));
         prefetch(p: *const u8) -> () = _mm_prefetch::<_MM_HINT_T0>(p.cast());
         store_f16(p: *mut u16, x: F) -> () = {
             let low = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x[0]);
@@ -166,21 +205,20 @@ impl Simd for Avx2 {
             _mm256_cvtepi8_epi32(load_64(p)),
             _mm256_cvtepi8_epi32(load_64(p.add(8))),
         ];
-        reduce_max(x: I) -> i32 = {
-            let x = _mm256_max_epi32(x[0], x[1]);
-            let x = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
-            let x = _mm_max_epi32(x, _mm_shuffle_epi32::<0b01_00_11_10>(x));
-            let x = _mm_max_epi32(x, _mm_shuffle_epi32::<0b10_11_00_01>(x));
-            _mm_cvtsi128_si32(x)
+        store_halves(places: [*mut u8; 2], x: I) -> () = {
+            _mm256_storeu_si256(places[0].cast(), x[0]);
+            _mm256_storeu_si256(places[1].cast(), x[1]);
         };
-        reduce_add(x: I) -> i32 = {
-            let x = _mm256_add_epi32(x[0], x[1]);
-            let x = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256::<1>(x));
-            let x = _mm_add_epi32(x, _mm_shuffle_epi32::<0b01_00_11_10>(x));
-            let x = _mm_add_epi32(x, _mm_shuffle_epi32::<0b10_11_00_01>(x));
-            _mm_cvtsi128_si32(x)
+        any_above(a: I, x: i32) -> bool = {
+            let x = _mm256_set1_epi32(x);
+            let above = _mm256_or_si256(_mm256_cmpgt_epi32(a[0], x), _mm256_cmpgt_epi32(a[1], x));
+            _mm256_movemask_epi8(above) != 0
         };
-        store_i8(p: *mut i8, x: I) -> () = _mm_storeu_si128(p.cast(), narrow(x));
+        blend(mask: u16, a: I, b: I) -> I = [
+            _mm256_blendv_epi8(a[0], b[0], lanes_of(i32::from(mask))),
+            _mm256_blendv_epi8(a[1], b[1], lanes_of(i32::from(mask >> 8))),
+        ];
+        narrow(x: [I; 4]) -> I = [narrow_two(x[0], x[1]), narrow_two(x[2], x[3])];
         lookup(table: *const u8, codes: I) -> I = {
             let table = _mm256_broadcastsi128_si256(load_128(table));
             [
@@ -202,6 +240,28 @@ impl Simd for Avx2 {
                 dot_signed_half(acc[1], weights[1], q),
             ]
         };
+    }
+
+    #[inline(always)]
+    unsafe fn exchange<const N: usize>(x: I) -> I {
+        // SAFETY: the caller has the instruction set enabled.
+        unsafe {
+            match N {
+                1 => [
+                    _mm256_shuffle_epi32::<0b10_11_00_01>(x[0]),
+                    _mm256_shuffle_epi32::<0b10_11_00_01>(x[1]),
+                ],
+                2 => [
+                    _mm256_shuffle_epi32::<0b01_00_11_10>(x[0]),
+                    _mm256_shuffle_epi32::<0b01_00_11_10>(x[1]),
+                ],
+                4 => [
+                    _mm256_permute4x64_epi64::<0b01_00_11_10>(x[0]),
+                    _mm256_permute4x64_epi64::<0b01_00_11_10>(x[1]),
+                ],
+                _ => [x[1], x[0]],
+            }
+        }
     }
 
     #[inline(always)]

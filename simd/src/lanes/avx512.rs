@@ -2,6 +2,7 @@
 
 use core::arch::x86_64::*;
 
+use super::avx2::{fold_8, greatest_of_8};
 use super::{Kernel, Simd};
 
 /// The guise for AVX-512.
@@ -30,6 +31,7 @@ impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
     const WIDE_IS_BIASED: bool = true;
+    const VECTORS: usize = 32;
 
     simple! {
         splat(x: f32) -> __m512 = _mm512_set1_ps(x);
@@ -50,6 +52,15 @@ impl Simd for Avx512 {
         fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
         fnma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fnmadd_ps(a, b, c);
         max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
+        first(x: __m512) -> f32 = _mm512_cvtss_f32(x);
+        greatest(x: __m512) -> f32 = {
+            let x = _mm256_max_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+            greatest_of_8(x)
+        };
+        fold(x: __m512) -> f32 = {
+            let x = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps::<1>(x));
+            fold_8(x)
+        };
         select_less(a: __m512, b: __m512, yes: __m512, no: __m512) -> __m512 =
             _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), no, yes);
         swap_pairs(x: __m512) -> __m512 = _mm512_permute_ps::<0b10_11_00_01>(x);
@@ -59,13 +70,25 @@ impl Simd for Avx512 {
         load_int(p: *const u8) -> __m512i = _mm512_loadu_si512(p.cast());
         load_u8(p: *const u8) -> __m512i = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
         load_i8(p: *const u8) -> __m512i = _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()));
-        store_i8(p: *mut i8, x: __m512i) -> () =
-            _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(x));
+        store_halves(places: [*mut u8; 2], x: __m512i) -> () = {
+            _mm256_storeu_si256(places[0].cast(), _mm512_castsi512_si256(x));
+            _mm256_storeu_si256(places[1].cast(), _mm512_extracti64x4_epi64::<1>(x));
+        };
         add_int(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
         mul_int(a: __m512i, b: __m512i) -> __m512i = _mm512_mullo_epi32(a, b);
         max_int(a: __m512i, b: __m512i) -> __m512i = _mm512_max_epi32(a, b);
-        reduce_max(x: __m512i) -> i32 = _mm512_reduce_max_epi32(x);
-        reduce_add(x: __m512i) -> i32 = _mm512_reduce_add_epi32(x);
+        any_above(a: __m512i, x: i32) -> bool =
+            _mm512_cmpgt_epi32_mask(a, _mm512_set1_epi32(x)) != 0;
+        blend(mask: u16, a: __m512i, b: __m512i) -> __m512i = _mm512_mask_blend_epi32(mask, a, b);
+        narrow(x: [__m512i; 4]) -> __m512i = {
+            let low = _mm512_packs_epi32(x[0], x[1]);
+            let high = _mm512_packs_epi32(x[2], x[3]);
+            // Each quarter has four bytes of each vector now.
+            let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            _mm512_permutexvar_epi32(order, _mm512_packs_epi16(low, high))
+        };
+        sum_fours(x: __m512i) -> __m512i =
+            _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), x);
         and(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
         or(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
         to_float(x: __m512i) -> __m512 = _mm512_cvtepi32_ps(x);
@@ -85,6 +108,19 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn widen(weights: __m512i) -> __m512i {
         weights
+    }
+
+    #[inline(always)]
+    unsafe fn exchange<const N: usize>(x: __m512i) -> __m512i {
+        // SAFETY: the caller has the instruction set enabled.
+        unsafe {
+            match N {
+                1 => _mm512_shuffle_epi32::<0b10_11_00_01>(x),
+                2 => _mm512_shuffle_epi32::<0b01_00_11_10>(x),
+                4 => _mm512_shuffle_i32x4::<0b10_11_00_01>(x, x),
+                _ => _mm512_shuffle_i32x4::<0b01_00_11_10>(x, x),
+            }
+        }
     }
 
     #[inline(always)]

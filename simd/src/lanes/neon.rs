@@ -195,10 +195,18 @@ unsafe fn narrow(x: I) -> int8x16_t {
     }
 }
 
+/// All ones in the lanes whose bit is set among the lowest four.
+#[inline(always)]
+unsafe fn lanes_of(mask: u32) -> uint32x4_t {
+    // SAFETY: the caller has the instruction set enabled, and four lanes are loaded.
+    unsafe { vtstq_u32(vdupq_n_u32(mask), vld1q_u32([1, 2, 4, 8].as_ptr())) }
+}
+
 impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
     type F = F;
     type I = I;
     const WIDE_IS_BIASED: bool = false;
+    const VECTORS: usize = 8;
 
     quarters! {
         add(a: F, b: F) -> F = vaddq_f32(a, b);
@@ -219,6 +227,7 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
         to_int(x: F) -> I = vcvtnq_s32_f32(x);
         bits(x: F) -> I = vreinterpretq_s32_f32(x);
         from_bits(x: I) -> F = vreinterpretq_f32_s32(x);
+        sum_fours(x: I) -> I = vpaddlq_s16(vpaddlq_s8(vreinterpretq_s8_s32(x)));
         widen(weights: I) -> I = veorq_s32(weights, vdupq_n_s32(0x8080_8080_u32 as i32));
     }
 
@@ -235,6 +244,14 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
         store_f16(p: *mut u16, x: F) -> () = {
             each!(Q => vst1_u16(p.add(4 * Q), to_half(x[Q])));
         };
+        first(x: F) -> f32 = vgetq_lane_f32::<0>(x[0]);
+        greatest(x: F) -> f32 =
+            vmaxvq_f32(vmaxq_f32(vmaxq_f32(x[0], x[1]), vmaxq_f32(x[2], x[3])));
+        fold(x: F) -> f32 = {
+            let x = vaddq_f32(vaddq_f32(x[0], x[2]), vaddq_f32(x[1], x[3]));
+            let x = vadd_f32(vget_low_f32(x), vget_high_f32(x));
+            vget_lane_f32::<0>(x) + vget_lane_f32::<1>(x)
+        };
         prefetch(p: *const u8) -> () = asm!(
             "prfm pldl1keep, [{p}]",
             p = in(reg) p,
@@ -245,11 +262,15 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
         load_int(p: *const u8) -> I = each!(Q => vreinterpretq_s32_u8(vld1q_u8(p.add(16 * Q))));
         load_u8(p: *const u8) -> I = widen_u8(vld1q_u8(p));
         load_i8(p: *const u8) -> I = widen_i8(vld1q_s8(p.cast()));
-        store_i8(p: *mut i8, x: I) -> () = vst1q_s8(p, narrow(x));
-        reduce_max(x: I) -> i32 =
-            vmaxvq_s32(vmaxq_s32(vmaxq_s32(x[0], x[1]), vmaxq_s32(x[2], x[3])));
-        reduce_add(x: I) -> i32 =
-            vaddvq_s32(vaddq_s32(vaddq_s32(x[0], x[1]), vaddq_s32(x[2], x[3])));
+        store_halves(places: [*mut u8; 2], x: I) -> () = {
+            each!(Q => vst1q_s8(places[Q / 2].add(Q % 2 * 16).cast(), vreinterpretq_s8_s32(x[Q])));
+        };
+        any_above(a: I, x: i32) -> bool =
+            vmaxvq_s32(vmaxq_s32(vmaxq_s32(a[0], a[1]), vmaxq_s32(a[2], a[3]))) > x;
+        blend(mask: u16, a: I, b: I) -> I = each!(Q => {
+            vbslq_s32(lanes_of(u32::from(mask) >> (4 * Q)), b[Q], a[Q])
+        });
+        narrow(x: [I; 4]) -> I = each!(Q => vreinterpretq_s32_s8(narrow(x[Q])));
         lookup(table: *const u8, codes: I) -> I = {
             let table = vld1q_u8(table);
             each!(Q => vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(codes[Q]))))
@@ -259,6 +280,19 @@ impl<const DOTPROD: bool> Simd for Neon<DOTPROD> {
             each!(Q => dot_quarter::<DOTPROD>(acc[Q], weights[Q], q))
         };
         dot_wide(acc: I, weights: I, q: *const i8) -> I = Self::dot(acc, weights, q);
+    }
+
+    #[inline(always)]
+    unsafe fn exchange<const N: usize>(x: I) -> I {
+        // SAFETY: the caller has the instruction set enabled.
+        unsafe {
+            match N {
+                1 => each!(Q => vrev64q_s32(x[Q])),
+                2 => each!(Q => vextq_s32::<2>(x[Q], x[Q])),
+                4 => [x[1], x[0], x[3], x[2]],
+                _ => [x[2], x[3], x[0], x[1]],
+            }
+        }
     }
 
     #[inline(always)]

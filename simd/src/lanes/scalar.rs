@@ -20,6 +20,7 @@ impl Simd for Scalar {
     type F = F;
     type I = I;
     const WIDE_IS_BIASED: bool = true;
+    const VECTORS: usize = 8;
 
     unsafe fn splat(x: f32) -> F {
         [x; WIDTH]
@@ -81,6 +82,23 @@ impl Simd for Scalar {
         map2(a, b, f32::max)
     }
 
+    unsafe fn first(x: F) -> f32 {
+        x[0]
+    }
+
+    unsafe fn greatest(x: F) -> f32 {
+        x.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
+
+    unsafe fn fold(mut x: F) -> f32 {
+        for width in [8, 4, 2, 1] {
+            for i in 0..width {
+                x[i] += x[i + width];
+            }
+        }
+        x[0]
+    }
+
     unsafe fn select_less(a: F, b: F, yes: F, no: F) -> F {
         core::array::from_fn(|i| if a[i] < b[i] { yes[i] } else { no[i] })
     }
@@ -114,9 +132,11 @@ impl Simd for Scalar {
         unsafe { p.cast::<[i8; WIDTH]>().read() }.map(i32::from)
     }
 
-    unsafe fn store_i8(p: *mut i8, x: I) {
-        // SAFETY: there is room for 16 bytes.
-        unsafe { p.cast::<[i8; WIDTH]>().write(x.map(|x| x as i8)) }
+    unsafe fn store_halves(places: [*mut u8; 2], x: I) {
+        for (place, half) in places.into_iter().zip(x.as_chunks::<8>().0) {
+            // SAFETY: there is room for 32 bytes.
+            unsafe { place.cast::<[i32; 8]>().write_unaligned(*half) }
+        }
     }
 
     unsafe fn add_int(a: I, b: I) -> I {
@@ -131,12 +151,30 @@ impl Simd for Scalar {
         map2(a, b, i32::max)
     }
 
-    unsafe fn reduce_max(x: I) -> i32 {
-        x.into_iter().fold(i32::MIN, i32::max)
+    unsafe fn any_above(a: I, x: i32) -> bool {
+        a.into_iter().any(|a| a > x)
     }
 
-    unsafe fn reduce_add(x: I) -> i32 {
-        x.into_iter().sum()
+    unsafe fn exchange<const N: usize>(x: I) -> I {
+        core::array::from_fn(|i| x[i ^ N])
+    }
+
+    unsafe fn blend(mask: u16, a: I, b: I) -> I {
+        core::array::from_fn(|i| if mask >> i & 1 == 1 { b[i] } else { a[i] })
+    }
+
+    unsafe fn narrow(x: [I; 4]) -> I {
+        let byte = |i: usize| x[i / WIDTH][i % WIDTH] as i8 as u8;
+        core::array::from_fn(|i| i32::from_ne_bytes(core::array::from_fn(|j| byte(4 * i + j))))
+    }
+
+    unsafe fn sum_fours(x: I) -> I {
+        x.map(|x| {
+            x.to_ne_bytes()
+                .into_iter()
+                .map(|x| i32::from(x as i8))
+                .sum()
+        })
     }
 
     unsafe fn and(a: I, b: I) -> I {

@@ -8,7 +8,7 @@
 use core::marker::PhantomData;
 
 use super::quant::{Quant, VECTORS, bias_index, unpack};
-use super::{Format, Simd, Step, Tile, WIDTH, ahead, prefetch};
+use super::{Format, Simd, Step, Tile, WIDTH, prefetch};
 use crate::matrix::STEP;
 
 /// A family of one format.
@@ -19,6 +19,7 @@ impl<Q: Quant> Format for Blocks<Q> {
     type Activation = Step;
     const ACTIVATIONS: usize = 1;
     const ELEMENTS: usize = STEP;
+    const BYTES: usize = Q::STEP_BYTES + scale_bytes::<Q>();
 
     #[inline(always)]
     unsafe fn add<S: Simd, const R: usize>(
@@ -26,19 +27,15 @@ impl<Q: Quant> Format for Blocks<Q> {
         block: usize,
         x: *const Step,
         _: usize,
-        first_pass: bool,
+        ahead: Option<*const u8>,
         sums: &mut [S::F; R],
     ) {
         // SAFETY: the tile holds the block, the activations its step of each row.
         unsafe {
-            let quants = tile.quants.add(block * Q::STEP_BYTES);
-            if first_pass {
-                prefetch::<S>(quants.wrapping_add(ahead(R)), Q::STEP_BYTES);
-                // The next tile's scales: a stream of its own, too short for the hardware.
-                let scales = tile.scales.wrapping_add(block * scale_bytes::<Q>());
-                S::prefetch(scales.wrapping_add(tile.size));
+            if let Some(ahead) = ahead {
+                prefetch::<S>(ahead, Self::BYTES);
             }
-            let bytes = unpack::<S, Q>(quants);
+            let bytes = unpack::<S, Q>(tile.quants.add(block * Q::STEP_BYTES));
             let (scale, min) = scales::<S, Q>(tile.scales, block);
             let ints = step_dots::<S, Q, R>(&bytes, x);
             for r in 0..R {

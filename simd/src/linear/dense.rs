@@ -7,7 +7,7 @@
 
 use core::marker::PhantomData;
 
-use super::{Format, Simd, Tile, WIDTH, ahead, prefetch};
+use super::{Format, Simd, Tile, WIDTH, prefetch};
 
 /// The weights of a dense format.
 pub(super) trait Weight: Copy {
@@ -49,6 +49,7 @@ impl<W: Weight> Format for Dense<W> {
     type Activation = f32;
     const ACTIVATIONS: usize = 1;
     const ELEMENTS: usize = 1;
+    const BYTES: usize = WIDTH * W::BYTES;
 
     #[inline(always)]
     unsafe fn add<S: Simd, const R: usize>(
@@ -56,16 +57,15 @@ impl<W: Weight> Format for Dense<W> {
         block: usize,
         x: *const f32,
         _: usize,
-        first_pass: bool,
+        ahead: Option<*const u8>,
         sums: &mut [S::F; R],
     ) {
-        let offset = block * WIDTH * W::BYTES;
         // SAFETY: the tile holds the block, the activations its element of each row.
         unsafe {
-            let place = tile.quants.add(offset);
-            if first_pass {
-                prefetch::<S>(place.wrapping_add(ahead(R)), WIDTH * W::BYTES);
+            if let Some(ahead) = ahead {
+                prefetch::<S>(ahead, Self::BYTES);
             }
+            let place = tile.quants.add(block * Self::BYTES);
             let weight = W::load::<S>(place);
             for r in 0..R {
                 sums[r] = S::fma(weight, S::splat(*x.add(r)), sums[r]);

@@ -1,10 +1,5 @@
 //! What kernels need to know of the quantised formats, and how their planes become bytes.
 
-#![expect(
-    clippy::needless_range_loop,
-    reason = "loops over registers index several arrays at once"
-)]
-
 use crate::activations::OFFSETS;
 use crate::decode::{IQ4_VALUES, MXFP4_VALUES};
 use crate::lanes::Simd;
@@ -158,24 +153,33 @@ unsafe fn plane<S: Simd>(p: *const u8, bits: usize) -> [S::I; VECTORS] {
     // SAFETY: `bits` vectors are there.
     unsafe {
         let mask = S::splat_int((((1_u32 << bits) - 1) * 0x0101_0101) as i32);
-        let mut out = [S::zero(); VECTORS];
-        for j in 0..VECTORS {
-            let vector = S::load_int(p.add(j % bits * 64));
-            let shifted = match j / bits * bits {
-                0 => vector,
-                1 => S::shr::<1>(vector),
-                2 => S::shr::<2>(vector),
-                3 => S::shr::<3>(vector),
-                4 => S::shr::<4>(vector),
-                5 => S::shr::<5>(vector),
-                6 => S::shr::<6>(vector),
-                _ => S::shr::<7>(vector),
-            };
-            out[j] = match bits {
-                8 => shifted,
-                _ => S::and(shifted, mask),
-            };
+        // Spelt out: as a loop it stays one, and keeps the vectors in memory.
+        macro_rules! all {
+            ($($j:literal)*) => { [$(codes::<S>(p, bits, mask, $j)),*] };
         }
-        out
+        all!(0 1 2 3 4 5 6 7)
+    }
+}
+
+/// Vector `j` out of a plane of `bits` bits.
+#[inline(always)]
+unsafe fn codes<S: Simd>(p: *const u8, bits: usize, mask: S::I, j: usize) -> S::I {
+    // SAFETY: `bits` vectors are there.
+    unsafe {
+        let vector = S::load_int(p.add(j % bits * 64));
+        let shifted = match j / bits * bits {
+            0 => vector,
+            1 => S::shr::<1>(vector),
+            2 => S::shr::<2>(vector),
+            3 => S::shr::<3>(vector),
+            4 => S::shr::<4>(vector),
+            5 => S::shr::<5>(vector),
+            6 => S::shr::<6>(vector),
+            _ => S::shr::<7>(vector),
+        };
+        match bits {
+            8 => shifted,
+            _ => S::and(shifted, mask),
+        }
     }
 }

@@ -8,7 +8,7 @@
 use core::marker::PhantomData;
 
 use super::quant::{Quant, SubScale, VECTORS, unpack};
-use super::{Format, Simd, Step, Tile, WIDTH, ahead, prefetch};
+use super::{Format, Simd, Step, Tile, WIDTH, prefetch};
 use crate::matrix::STEP;
 
 /// Steps of a super-block.
@@ -22,6 +22,7 @@ impl<Q: Quant> Format for Superblocks<Q> {
     type Activation = Step;
     const ACTIVATIONS: usize = STEPS;
     const ELEMENTS: usize = STEPS * STEP;
+    const BYTES: usize = STEPS * Q::STEP_BYTES + scale_bytes::<Q>();
 
     #[inline(always)]
     unsafe fn add<S: Simd, const R: usize>(
@@ -29,21 +30,14 @@ impl<Q: Quant> Format for Superblocks<Q> {
         block: usize,
         x: *const Step,
         stride: usize,
-        first_pass: bool,
+        ahead: Option<*const u8>,
         sums: &mut [S::F; R],
     ) {
         // SAFETY: the tile holds the super-block, the activations its steps of each row.
         unsafe {
             let quants = tile.quants.add(block * STEPS * Q::STEP_BYTES);
             let scales = tile.scales.add(block * scale_bytes::<Q>());
-            if first_pass {
-                prefetch::<S>(quants.wrapping_add(ahead(R)), STEPS * Q::STEP_BYTES);
-                // The next tile's scales: a stream of its own, too short for the hardware.
-                for offset in (0..scale_bytes::<Q>()).step_by(64) {
-                    S::prefetch(scales.wrapping_add(tile.size + offset));
-                }
-            }
-            let ints = block_dots::<S, Q, R>(quants, scales, x, stride);
+            let ints = block_dots::<S, Q, R>(quants, scales, x, stride, ahead);
             let d = S::load_f16(scales.cast());
             for r in 0..R {
                 let scale = S::mul(d, S::splat((*x.add(r)).d));
@@ -81,11 +75,16 @@ unsafe fn block_dots<S: Simd, Q: Quant, const R: usize>(
     scales: *const u8,
     x: *const Step,
     stride: usize,
+    ahead: Option<*const u8>,
 ) -> [S::I; R] {
     // SAFETY: the super-block is whole, and so are the activations.
     unsafe {
         let mut ints = [S::zero(); R];
+        let share = Superblocks::<Q>::BYTES / STEPS;
         for step in 0..STEPS {
+            if let Some(ahead) = ahead {
+                prefetch::<S>(ahead.wrapping_add(step * share), share);
+            }
             let bytes = unpack::<S, Q>(quants.add(step * Q::STEP_BYTES));
             let parts = if halves::<Q>() { 2 } else { 1 };
             for part in 0..parts {

@@ -193,6 +193,7 @@ impl Sequence {
                 group,
                 window: self.case.window,
                 scale: SCALE,
+                next: None,
             };
             // SAFETY: the machine has `isa`; the buffers hold the rows.
             unsafe { compute(isa, kv, item, parted) };

@@ -117,7 +117,7 @@ impl Layer {
             for (row, x) in self.rows.iter().enumerate() {
                 assert!(write_row(isa, form, x, base, row, rows), "finite rows");
             }
-            linear(isa, matrix, 0..matrix.tiles(), base, rows, output);
+            linear(isa, matrix, 0..matrix.tiles(), base, rows, output, None);
         }
         for row in 0..self.outputs {
             let mut values = vec![0.0; self.inputs];

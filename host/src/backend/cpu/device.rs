@@ -15,7 +15,7 @@ use super::activations::{Activations, Form};
 use super::attention::Scratch;
 use super::kv::KvPool;
 use super::pack::PackedMatrix;
-use super::pool::Pool;
+use super::pool::{Pool, region};
 use crate::backend::Isa;
 
 mod attend;
@@ -40,7 +40,8 @@ pub struct Cpu {
     partials: Partials,
 }
 
-/// Multiplies `rows` rows of prepared activations with the outputs of a range of tiles.
+/// Multiplies `rows` rows of prepared activations with the outputs of a range of tiles, and asks for the
+/// weights that the thread reads `next`; those after the range, where none are named.
 ///
 /// # Safety
 /// The machine has `isa`; nobody writes the activations meanwhile; the output has room for the rows at
@@ -55,11 +56,36 @@ pub(super) unsafe fn linear(
     activations: &Activations,
     rows: usize,
     output: Output,
+    next: Option<*const u8>,
 ) {
     let form = Form::of(matrix.ggml_type());
     let activations = activations.base(form, rows, matrix.inputs());
     // SAFETY: the activations have room for the rows; the rest is as the caller says.
-    unsafe { kernel::linear(isa, matrix.matrix(), tiles, activations, rows, output) };
+    unsafe { kernel::linear(isa, matrix.matrix(), tiles, activations, rows, output, next) };
+}
+
+/// Where a thread of `threads` reads after the last of its region of `tiles`, `end` being behind what
+/// it works now: its region's beginning in the product that follows, whose matrices are `following`.
+/// `None` if more of the region comes, or nothing follows.
+fn place_after(
+    threads: usize,
+    thread: usize,
+    tiles: usize,
+    end: usize,
+    following: &[&PackedMatrix],
+) -> Option<*const u8> {
+    if end != region(tiles, thread, threads).end {
+        return None;
+    }
+    let all = following.iter().map(|matrix| matrix.tiles()).sum();
+    let mut tile = region(all, thread, threads).start;
+    for matrix in following {
+        match matrix.place(tile) {
+            None => tile -= matrix.tiles(),
+            place => return place,
+        }
+    }
+    None
 }
 
 impl Cpu {
@@ -169,11 +195,12 @@ impl Cpu {
     }
 
     /// Queries, keys and values: the queries rotated in `out`, the keys rotated and the values
-    /// stored in the pool.
+    /// stored in the pool. The product that `following` matrices are for comes next.
     #[expect(clippy::too_many_arguments, reason = "an operation's operands")]
     pub fn queries_keys_values(
         &mut self,
         matrices: [&PackedMatrix; 3],
+        following: &[&PackedMatrix],
         activations: &Activations,
         layer: usize,
         places: &Places<'_>,
@@ -212,24 +239,29 @@ impl Cpu {
             }
         };
         let all = starts[2] + tiles[2];
-        self.pool.share(all, self.tile_grain(all), &|_, range| {
+        let threads = self.pool.threads();
+        let work = |thread: usize, range: Range<usize>| {
+            let next = place_after(threads, thread, all, range.end, following);
             for (part, matrix) in matrices.into_iter().enumerate() {
                 let from = range.start.max(starts[part]) - starts[part];
                 let to = range.end.saturating_sub(starts[part]).min(tiles[part]);
                 let output = out.output(rows, firsts[part]);
                 if from < to {
                     // SAFETY: the machine has `isa`; tiles are disjoint, each is worked once.
-                    unsafe { linear(isa, matrix, from..to, activations, rows, output) };
+                    unsafe { linear(isa, matrix, from..to, activations, rows, output, next) };
                     (from..to).for_each(|tile| finish(part, tile));
                 }
             }
-        });
+        };
+        self.pool.share(all, self.tile_grain(all), &work);
     }
 
-    /// A linear layer whose results are added to `x`.
+    /// A linear layer whose results are added to `x`. The product that `following` matrices are for
+    /// comes next.
     pub fn linear_add(
         &mut self,
         matrix: &PackedMatrix,
+        following: &[&PackedMatrix],
         activations: &Activations,
         rows: usize,
         x: &mut Rows,
@@ -240,16 +272,21 @@ impl Cpu {
             ..x.output(rows, 0)
         };
         let tiles = matrix.tiles();
-        self.pool.share(tiles, self.tile_grain(tiles), &|_, range| {
+        let threads = self.pool.threads();
+        let work = |thread: usize, range: Range<usize>| {
+            let next = place_after(threads, thread, tiles, range.end, following);
             // SAFETY: the machine has `isa`; tiles are disjoint, and each is worked once.
-            unsafe { linear(isa, matrix, range, activations, rows, output) };
-        });
+            unsafe { linear(isa, matrix, range, activations, rows, output, next) };
+        };
+        self.pool.share(tiles, self.tile_grain(tiles), &work);
     }
 
-    /// The gated half of a feed-forward layer: `silu(gate) * up`, left in `gate`.
+    /// The gated half of a feed-forward layer: `silu(gate) * up`, left in `gate`. The
+    /// product that `following` matrices are for comes next.
     pub fn gate_up(
         &mut self,
         matrices: [&PackedMatrix; 2],
+        following: &[&PackedMatrix],
         activations: &Activations,
         rows: usize,
         gate: &mut Rows,
@@ -258,26 +295,28 @@ impl Cpu {
         let (isa, gate, up) = (self.isa, &*gate, &*up);
         let tiles = matrices[0].tiles();
         assert_eq!(matrices[0].outputs(), matrices[1].outputs());
-        self.pool.share(tiles, self.tile_grain(tiles), &|_, range| {
+        let threads = self.pool.threads();
+        let work = |thread: usize, range: Range<usize>| {
             let outputs = range.start * TILE..matrices[0].outputs().min(range.end * TILE);
+            let after = place_after(threads, thread, tiles, range.end, following);
+            let next = [
+                matrices[1].place(range.start),
+                after.or(matrices[0].place(range.end)),
+            ];
             // SAFETY: the machine has `isa`; tiles are disjoint, and each is worked once.
             unsafe {
-                for (matrix, out) in matrices.into_iter().zip([gate, up]) {
-                    linear(
-                        isa,
-                        matrix,
-                        range.clone(),
-                        activations,
-                        rows,
-                        out.output(rows, 0),
-                    );
+                for i in 0..2 {
+                    let output = [gate, up][i].output(rows, 0);
+                    let (matrix, tiles) = (matrices[i], range.clone());
+                    linear(isa, matrix, tiles, activations, rows, output, next[i]);
                 }
                 for row in 0..rows {
                     let up = up.part(row, outputs.clone());
                     rows::silu_mul(isa, gate.part(row, outputs.clone()), up);
                 }
             }
-        });
+        };
+        self.pool.share(tiles, self.tile_grain(tiles), &work);
     }
 
     /// A linear layer into rows that the caller owns, `matrix.outputs()` elements each.
@@ -301,7 +340,7 @@ impl Cpu {
         let tiles = matrix.tiles();
         self.pool.share(tiles, self.tile_grain(tiles), &|_, range| {
             // SAFETY: the machine has `isa`; tiles are disjoint, and each is worked once.
-            unsafe { linear(isa, matrix, range, activations, rows, output) };
+            unsafe { linear(isa, matrix, range, activations, rows, output, None) };
         });
     }
 
@@ -315,5 +354,30 @@ impl Cpu {
                 .fold(true, |all, x| all & finite(x));
             flags.note(rows[i] as usize, all);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf::GgmlType;
+
+    #[test]
+    fn a_region_is_followed_by_the_threads_own_in_the_next_product() {
+        let mut pool = Pool::new(1).expect("threads");
+        let mut packed = |tiles: usize| {
+            let bytes = vec![0; tiles * TILE * GgmlType::Q8_0.block_bytes()];
+            let (outputs, inputs) = (tiles * TILE, GgmlType::Q8_0.block_len());
+            PackedMatrix::pack(GgmlType::Q8_0, outputs, inputs, &bytes, &mut pool).expect("memory")
+        };
+        let (a, b) = (packed(4), packed(3));
+        let after =
+            |thread, end, following: &[&PackedMatrix]| place_after(2, thread, 10, end, following);
+        assert_eq!(after(0, 4, &[&a]), None, "more of the region comes");
+        assert_eq!(after(0, 5, &[&a, &b]), a.place(0));
+        assert_eq!(after(1, 10, &[&a, &b]), a.place(3));
+        assert_eq!(after(1, 10, &[&b, &a]), a.place(0));
+        assert_eq!(after(1, 10, &[&b]), b.place(1));
+        assert_eq!(after(1, 10, &[]), None);
     }
 }

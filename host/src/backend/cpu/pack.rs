@@ -121,6 +121,11 @@ impl PackedMatrix {
         self.matrix().row(output, out);
     }
 
+    /// Where tile `tile` begins, if there is one.
+    pub fn place(&self, tile: usize) -> Option<*const u8> {
+        (tile < self.tiles()).then(|| self.matrix().place(tile))
+    }
+
     /// What the kernels read.
     pub fn matrix(&self) -> Matrix<'_> {
         Matrix::new(self.ggml_type, self.outputs, self.inputs, self.as_slice())

@@ -106,10 +106,10 @@ impl Shared {
     /// so come quickly from memory, then what others have left of theirs.
     fn work(&self, thread: usize, work: Work<'_>, items: usize, grain: usize) {
         let threads = self.regions.len();
-        for region in (thread..threads).chain(0..thread) {
-            let end = items * (region + 1) / threads;
+        for owner in (thread..threads).chain(0..thread) {
+            let end = region(items, owner, threads).end;
             loop {
-                let first = self.regions[region].0.fetch_add(grain, Ordering::Relaxed);
+                let first = self.regions[owner].0.fetch_add(grain, Ordering::Relaxed);
                 if first >= end {
                     break;
                 }
@@ -117,6 +117,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// The region of `items` that a thread of so many begins with.
+pub(super) const fn region(items: usize, thread: usize, threads: usize) -> Range<usize> {
+    items * thread / threads..items * (thread + 1) / threads
 }
 
 /// Threads that share work; the caller is one of them.
@@ -187,8 +192,9 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.stop.store(true, Ordering::Release);
-        self.shared.state.fetch_add(ROUND | OPEN, Ordering::SeqCst);
+        // No round is opened for it: a worker on its way into the last one would join and then wait
+        // for another.
+        self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.notify();
         for worker in self.workers.drain(..) {
             // A worker catches its panics; there is nothing to hear from it.
@@ -207,8 +213,9 @@ impl<'a> Round<'a> {
         let job = Job { work, items, grain };
         *shared.job.lock().unwrap_or_else(PoisonError::into_inner) = Some(job);
         let threads = shared.regions.len();
-        for (region, next) in shared.regions.iter().enumerate() {
-            next.0.store(items * region / threads, Ordering::Relaxed);
+        for (owner, next) in shared.regions.iter().enumerate() {
+            let first = region(items, owner, threads).start;
+            next.0.store(first, Ordering::Relaxed);
         }
         shared.state.fetch_add(ROUND | OPEN, Ordering::SeqCst);
         shared.notify();
@@ -231,8 +238,9 @@ impl Drop for Round<'_> {
 fn work_rounds(shared: &Shared, index: usize) {
     let mut seen = 0;
     loop {
-        shared.wait(|state| state & OPEN != 0 && state / ROUND != seen);
-        if shared.stop.load(Ordering::Acquire) {
+        let stopped = || shared.stop.load(Ordering::SeqCst);
+        shared.wait(|state| state & OPEN != 0 && state / ROUND != seen || stopped());
+        if stopped() {
             return;
         }
         if !shared.join() {
@@ -271,6 +279,21 @@ mod tests {
                 assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
             }
         }
+    }
+
+    #[test]
+    fn a_pool_may_end_while_a_worker_is_about_to_join() {
+        // More threads than cores, so that some stop between any two instructions.
+        std::thread::scope(|scope| {
+            for _ in 0..16 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        let mut pool = Pool::new(2).expect("threads");
+                        pool.share(2, 1, &|_, _| {});
+                    }
+                });
+            }
+        });
     }
 
     #[test]

@@ -161,7 +161,15 @@ impl Layer {
             for (row, x) in self.rows.iter().enumerate() {
                 assert!(activations.write(isa, form, x, row, rows));
             }
-            linear(isa, packed, 0..packed.tiles(), &activations, rows, output);
+            linear(
+                isa,
+                packed,
+                0..packed.tiles(),
+                &activations,
+                rows,
+                output,
+                None,
+            );
         }
         out
     }
@@ -262,9 +270,23 @@ fn a_row_that_is_not_finite_is_found_and_harms_no_other() {
         {
             let activations = Activations::new(1, layer.inputs, &[form]).expect("memory");
             let mut x = layer.rows[0].clone();
-            x[layer.inputs - 1] = bad;
+            x[usize::arbitrary(g) % layer.inputs] = bad;
             // SAFETY: the machine has `isa`, there is one row.
             assert!(!unsafe { activations.write(isa, form, &x, 0, 1) });
+            let zeros = vec![0.0; layer.inputs];
+            let expected = Activations::new(1, layer.inputs, &[form]).expect("memory");
+            // SAFETY: as above.
+            assert!(unsafe { expected.write(isa, form, &zeros, 0, 1) });
+            let len = lockstep_simd::activations::bytes_of(form, 1, layer.inputs);
+            let written = |activations: &Activations| {
+                // SAFETY: the row's bytes are there, and nobody writes them.
+                unsafe { std::slice::from_raw_parts(activations.base(form, 1, layer.inputs), len) }
+                    .to_vec()
+            };
+            assert!(
+                written(&activations) == written(&expected),
+                "{ggml_type} {isa} {bad}"
+            );
         }
     }
 }
@@ -449,6 +471,7 @@ impl Sequence {
                     group,
                     window,
                     scale,
+                    next: None,
                 };
                 attention::attend(isa, **pool, item, scratch.as_mut_slice());
             }

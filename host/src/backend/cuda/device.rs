@@ -1,6 +1,7 @@
 //! A GPU as a [`Device`].
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 
 use cudarc::driver::result;
@@ -12,12 +13,12 @@ use super::driver::{GpuInfo, Named, Unavailable, devices};
 use super::graph::Graphs;
 use super::memory::Buffer;
 use super::module::Functions;
-use super::staging::Staging;
+use super::staging::{Piece, Staging};
 use crate::backend::device::{Argument, Device};
 
 /// The oldest compute capability that the kernels are made for.
 const OLDEST: (u32, u32) = (8, 0);
-/// Bytes of dynamic shared memory that a launch may have without asking for more.
+/// Bytes of shared memory, the text's own among them, that a launch may have without asking for more.
 const SHARED_BYTES: u32 = 48 << 10;
 
 /// A GPU: its context, its streams, its kernels and its graphs.
@@ -40,15 +41,15 @@ impl Cuda {
     /// A sentence that says what is missing, with the driver's message.
     pub fn open(ordinal: u32, kernels: &[&Kernel]) -> Result<Self, String> {
         let driver = devices().map_err(|error: Unavailable| error.to_string())?;
-        let count = driver.devices.len();
+        let last = driver.devices.len().saturating_sub(1);
         let info = driver.devices.into_iter().nth(ordinal as usize);
         let info = info.ok_or_else(|| {
-            format!("there is no device cuda:{ordinal}: the NVIDIA driver has {count}")
+            format!("there is no device cuda:{ordinal}: the last one is cuda:{last}")
         })?;
         if info.compute_capability < OLDEST {
             let (major, minor) = OLDEST;
             return Err(format!(
-                "{info}: the kernels need compute capability {major}.{minor}"
+                "{info}: too old, since the kernels need compute capability {major}.{minor} or later"
             ));
         }
         let context = CudaContext::new(ordinal as usize).named("cuDevicePrimaryCtxRetain")?;
@@ -109,6 +110,7 @@ fn values(kernel: &Kernel, arguments: &[Argument<'_, Buffer>]) -> Result<Vec<u64
 
 impl Device for Cuda {
     type Buffer = Buffer;
+    type Staging = Piece;
 
     fn allocate(&mut self, bytes: usize) -> Result<Buffer, String> {
         Buffer::allocate(&self.compute, bytes)
@@ -126,14 +128,14 @@ impl Device for Cuda {
         self.compute.join(&self.copies).named("cuStreamWaitEvent")
     }
 
-    fn write_all(&mut self, writes: &[(&Buffer, &[u8])]) -> Result<(), String> {
+    fn staging(&mut self, words: usize) -> Result<Piece, String> {
         self.bind()?;
-        if self.staging.write_together(&self.compute, writes)? {
-            return Ok(());
-        }
-        let (staging, compute) = (&mut self.staging, &self.compute);
-        let mut writes = writes.iter();
-        writes.try_for_each(|(buffer, bytes)| staging.write(compute, buffer, bytes))
+        Piece::new(&self.compute, words * 4)
+    }
+
+    fn send(&mut self, from: &mut Piece, writes: &[(&Buffer, Range<usize>)]) -> Result<(), String> {
+        self.bind()?;
+        from.send(&self.compute, writes)
     }
 
     fn read(&mut self, buffer: &Buffer, bytes: &mut [u8]) -> Result<(), String> {
@@ -172,18 +174,18 @@ impl Device for Cuda {
             .collect();
         let size = kernel.size(shape);
         let [x, y, z] = size.grid;
-        if size.shared_bytes > SHARED_BYTES {
+        if function.shared_bytes + size.shared_bytes > SHARED_BYTES {
             let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             let bytes = size.shared_bytes as i32;
             // SAFETY: the function is loaded.
-            unsafe { result::function::set_function_attribute(function, attribute, bytes) }
+            unsafe { result::function::set_function_attribute(function.handle, attribute, bytes) }
                 .named("cuFuncSetAttribute")?;
         }
         // SAFETY: the values are, in kind and number, those of the kernel's table; the buffers are
         // the caller's, and the shape is one that they are large enough for.
         unsafe {
             result::launch_kernel(
-                function,
+                function.handle,
                 (x, y, z),
                 (size.block, 1, 1),
                 size.shared_bytes,

@@ -24,6 +24,7 @@ const SYMBOLS: &[&str] = &[
     "cuEventDestroy_v2",
     "cuEventRecord",
     "cuEventSynchronize",
+    "cuFuncGetAttribute",
     "cuFuncSetAttribute",
     "cuGetErrorName",
     "cuGetErrorString",
@@ -110,25 +111,39 @@ impl fmt::Display for Unavailable {
             Self::MissingSymbol(name) => {
                 write!(
                     f,
-                    "the NVIDIA driver has no {name}: it is older than release 470, or not whole"
+                    "libcuda.so.1 has no {name}: it is no NVIDIA driver, or one older than release 470"
                 )
             }
             Self::Driver(message) => write!(f, "the NVIDIA driver does not work: {message}"),
             Self::Panic(message) => write!(f, "the NVIDIA driver cannot be used: {message}"),
-            Self::NoDevice => f.write_str("the NVIDIA driver has no device"),
+            Self::NoDevice => f.write_str(
+                "the NVIDIA driver finds no GPU: there is none, or CUDA_VISIBLE_DEVICES hides it",
+            ),
         }
     }
 }
 
 impl std::error::Error for Unavailable {}
 
-/// What a failed call says: the call, the driver's name for the error, its number, its message.
+/// What a failed call says: the call, the driver's name for the error, its number, its message. A name
+/// that the driver does not know is the one of its header.
 pub(super) fn message(call: &str, error: DriverError) -> String {
-    let text = |text: Result<&std::ffi::CStr, _>| {
-        text.map_or_else(|_| "?".into(), |text| text.to_string_lossy().into_owned())
-    };
-    let (name, string) = (text(error.error_name()), text(error.error_string()));
-    format!("{call}: {name} ({}): {string}", error.0 as u32)
+    let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    let name = error
+        .error_name()
+        .map_or_else(|_| format!("{:?}", error.0), text);
+    let what = error.error_string().map_or_else(|_| unknown(error.0), text);
+    format!("{call}: {name} ({}): {what}", error.0 as u32)
+}
+
+/// A message for an error that the driver has none for.
+fn unknown(error: sys::CUresult) -> String {
+    match error {
+        sys::CUresult::CUDA_ERROR_STUB_LIBRARY => {
+            "this library is the toolkit's stub for linking, and no driver".to_owned()
+        }
+        _ => "the driver has no message for it".to_owned(),
+    }
 }
 
 /// Says which call failed.
@@ -154,7 +169,7 @@ pub fn devices() -> Result<DriverInfo, Unavailable> {
     // cudarc panics where the library does not do what it expects of it.
     catch_unwind(|| {
         whole()?;
-        ask().map_err(Unavailable::Driver)
+        ask()
     })
     .unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().cloned();
@@ -179,8 +194,15 @@ fn whole() -> Result<(), Unavailable> {
     missing.map_or(Ok(()), |name| Err(Unavailable::MissingSymbol(name)))
 }
 
-fn ask() -> Result<DriverInfo, String> {
-    result::init().named("cuInit")?;
+fn ask() -> Result<DriverInfo, Unavailable> {
+    match result::init() {
+        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => return Err(Unavailable::NoDevice),
+        begun => begun.named("cuInit").map_err(Unavailable::Driver)?,
+    }
+    describe_all().map_err(Unavailable::Driver)
+}
+
+fn describe_all() -> Result<DriverInfo, String> {
     let mut version = 0;
     // SAFETY: the pointer is to an integer that outlives the call.
     let asked = unsafe { sys::cuDriverGetVersion(&raw mut version) };

@@ -74,7 +74,12 @@ impl Buffer {
         self.allocation.address + self.offset as u64
     }
 
-    /// Where it begins in its allocation, if that is `other`'s as well.
+    /// Where it begins in its allocation, in bytes.
+    pub(super) const fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// The same, if that is `other`'s allocation as well.
     pub(super) fn offset_beside(&self, other: &Self) -> Option<usize> {
         Arc::ptr_eq(&self.allocation, &other.allocation).then_some(self.offset)
     }
@@ -135,7 +140,7 @@ impl Pinned {
         })
     }
 
-    /// Its bytes. No copy from or to them may be under way.
+    /// Its bytes. No copy to them may be under way, and they are not written while one from them is.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the memory is this one's alone, so many bytes long, and initialised.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }

@@ -22,3 +22,4 @@ mod staging;
 pub use device::Cuda;
 pub use driver::{DriverInfo, GpuInfo, Unavailable, devices};
 pub use memory::Buffer;
+pub use staging::Piece;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
 
 use cudarc::driver::result;
+use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
 use cudarc::driver::sys::{self, CUjit_option};
 use lockstep_kernels::{Kernel, Module as Text};
 
@@ -12,11 +13,19 @@ use super::driver::{Named, message};
 /// Bytes of each of the compiler's logs.
 const LOG_BYTES: usize = 16 << 10;
 
+/// A loaded kernel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Function {
+    pub(super) handle: sys::CUfunction,
+    /// Bytes of shared memory that its text reserves.
+    pub(super) shared_bytes: u32,
+}
+
 /// The entries of some kernels of the tables. Their modules stay loaded as long as the
 /// context lives.
 #[derive(Debug)]
 pub(super) struct Functions {
-    by_entry: BTreeMap<&'static str, sys::CUfunction>,
+    by_entry: BTreeMap<&'static str, Function>,
 }
 
 // SAFETY: the handles may be used from any thread to which their context is bound.
@@ -42,17 +51,26 @@ impl Functions {
         Ok(Self { by_entry })
     }
 
-    pub(super) fn of(&self, kernel: &Kernel) -> Result<sys::CUfunction, String> {
+    pub(super) fn of(&self, kernel: &Kernel) -> Result<Function, String> {
         let found = self.by_entry.get(kernel.entry).copied();
         found.ok_or_else(|| format!("{} is not loaded", kernel.entry))
     }
 }
 
-fn function(module: sys::CUmodule, kernel: &Kernel) -> Result<sys::CUfunction, String> {
+fn function(module: sys::CUmodule, kernel: &Kernel) -> Result<Function, String> {
     let entry = CString::new(kernel.entry).map_err(|error| error.to_string())?;
     // SAFETY: the module is loaded.
-    unsafe { result::module::get_function(module, entry) }
-        .named(&format!("cuModuleGetFunction of {}", kernel.entry))
+    let handle = unsafe { result::module::get_function(module, entry) }
+        .named(&format!("cuModuleGetFunction of {}", kernel.entry))?;
+    // SAFETY: the function is loaded.
+    let reserved = unsafe {
+        result::function::get_function_attribute(handle, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
+    };
+    let reserved = reserved.named(&format!("cuFuncGetAttribute of {}", kernel.entry))?;
+    Ok(Function {
+        handle,
+        shared_bytes: reserved.max(0) as u32,
+    })
 }
 
 /// Loads a text; what the driver's compiler says of one that it does not take is in the error.

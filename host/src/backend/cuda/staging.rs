@@ -1,5 +1,6 @@
-//! Copies between the host and the device, through pinned memory that is used in turn.
+//! Copies between the host and the device, through pinned memory.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cudarc::driver::result;
@@ -7,6 +8,7 @@ use cudarc::driver::{CudaEvent, CudaStream};
 
 use super::driver::Named;
 use super::memory::{Buffer, Pinned};
+use crate::backend::device::HostMemory;
 
 /// Bytes of one piece of pinned memory: the length of a chunk.
 const CHUNK: usize = 4 << 20;
@@ -15,9 +17,69 @@ const PIECES: usize = 3;
 
 /// Pinned memory, and when the device is done with it.
 #[derive(Debug)]
-struct Piece {
+pub struct Piece {
     memory: Pinned,
     done: CudaEvent,
+}
+
+impl Piece {
+    pub(super) fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self, String> {
+        Ok(Self {
+            memory: Pinned::allocate(stream, bytes)?,
+            done: stream.context().new_event(None).named("cuEventCreate")?,
+        })
+    }
+
+    /// Its bytes, once the device is done with them.
+    fn bytes(&mut self) -> Result<&mut [u8], String> {
+        self.done.synchronize().named("cuEventSynchronize")?;
+        Ok(self.memory.bytes())
+    }
+
+    /// Copies ranges of its words to the beginnings of buffers, in the order of `stream`: in one copy
+    /// where the buffers lie in one allocation as the ranges do here.
+    pub(super) fn send(
+        &mut self,
+        stream: &CudaStream,
+        writes: &[(&Buffer, Range<usize>)],
+    ) -> Result<(), String> {
+        let Some((first, from)) = writes.iter().min_by_key(|(_, range)| range.start) else {
+            return Ok(());
+        };
+        let shift = |buffer: &Buffer| buffer.offset_beside(first)?.checked_sub(first.offset());
+        let mut together = true;
+        for (buffer, range) in writes {
+            buffer.check(0, range.len() * 4)?;
+            together &= shift(buffer) == Some((range.start - from.start) * 4);
+        }
+        if together {
+            let end = writes.iter().map(|(_, range)| range.end).max().unwrap_or(0);
+            self.copy(stream, first.address(), from.start..end)?;
+        } else {
+            for (buffer, range) in writes {
+                self.copy(stream, buffer.address(), range.clone())?;
+            }
+        }
+        self.done.record(stream).named("cuEventRecord")
+    }
+
+    fn copy(&mut self, stream: &CudaStream, to: u64, words: Range<usize>) -> Result<(), String> {
+        let bytes = self.memory.bytes().get(words.start * 4..words.end * 4);
+        let bytes = bytes.ok_or("there are fewer words")?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: `send` checked that the bytes end inside of a live buffer; those here are not written
+        // before `done`, for which `bytes` waits.
+        unsafe { result::memcpy_htod_async(to, bytes, stream.cu_stream()) }
+            .named("cuMemcpyHtoDAsync")
+    }
+}
+
+impl HostMemory for Piece {
+    fn words(&mut self) -> Result<&mut [u32], String> {
+        bytemuck::try_cast_slice_mut(self.bytes()?).map_err(|error| error.to_string())
+    }
 }
 
 /// The pieces, used in turn.
@@ -29,12 +91,7 @@ pub(super) struct Staging {
 
 impl Staging {
     pub(super) fn new(stream: &Arc<CudaStream>) -> Result<Self, String> {
-        let piece = |_| {
-            Ok(Piece {
-                memory: Pinned::allocate(stream, CHUNK)?,
-                done: stream.context().new_event(None).named("cuEventCreate")?,
-            })
-        };
+        let piece = |_| Piece::new(stream, CHUNK);
         Ok(Self {
             pieces: (0..PIECES).map(piece).collect::<Result<_, String>>()?,
             next: 0,
@@ -64,40 +121,6 @@ impl Staging {
             self.send(stream, address, chunk.len(), fill)?;
         }
         Ok(())
-    }
-
-    /// Writes several buffers of one allocation in one copy, if they lie close enough together:
-    /// `false` if they do not.
-    pub(super) fn write_together(
-        &mut self,
-        stream: &CudaStream,
-        writes: &[(&Buffer, &[u8])],
-    ) -> Result<bool, String> {
-        let Some((first, _)) = writes.first() else {
-            return Ok(true);
-        };
-        let mut places = Vec::with_capacity(writes.len());
-        for (buffer, bytes) in writes {
-            buffer.check(0, bytes.len())?;
-            let Some(offset) = buffer.offset_beside(first) else {
-                return Ok(false);
-            };
-            places.push((offset, *bytes));
-        }
-        let start = places.iter().map(|(offset, _)| *offset).min().unwrap_or(0);
-        let end = places.iter().map(|(offset, bytes)| offset + bytes.len());
-        let length = end.max().unwrap_or(0) - start;
-        if length > CHUNK {
-            return Ok(false);
-        }
-        let before = first.offset_beside(first).unwrap_or(0) - start;
-        let address = first.address() - before as u64;
-        self.send(stream, address, length, |memory| {
-            for (offset, bytes) in places {
-                memory[offset - start..][..bytes.len()].copy_from_slice(bytes);
-            }
-        })?;
-        Ok(true)
     }
 
     /// Copies the first `length` bytes of a piece to `address`, after `fill` has written them.

@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use super::super::CliError;
 use super::super::drive::{Driver, Stream, arbitrary_tokens};
-use super::machine;
 use super::operations::{self, Demands, Line, Peaks, Steps};
 use super::svg::{self, Chart, Series};
 use crate::backend::Isa;
 use crate::batch::Forward;
+use crate::cli::machine;
 use crate::clock;
 use crate::config::DeviceArgs;
 use crate::gguf::Gguf;
-use crate::model::{KvDtype, ModelConfig, ModelOptions, Placement};
+use crate::model::{KvDtype, ModelConfig, ModelOptions, Numerics, Placement};
 use crate::profile::Profile;
 use crate::sampler::greedy;
 use crate::start::request;
@@ -65,6 +65,9 @@ pub(super) struct Args {
     /// Multiply-adds of f32 that the threads do at most, in G/s, for `--profile`.
     #[arg(long, env = "LOCKSTEP_BENCH_PEAK_F32", default_value_t = 0.0)]
     peak_f32: f64,
+    /// The numerics: `portable`, or `fast`, by the tensor cores of a GPU.
+    #[arg(long, env = "LOCKSTEP_NUMERICS", default_value_t = Numerics::Portable)]
+    numerics: Numerics,
     #[command(flatten)]
     device: DeviceArgs,
     /// Prints JSON instead of a table.
@@ -115,7 +118,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     }
     if args.profile {
         // Once more with clocks: what was measured above had none.
-        let peaks = args.peaks();
+        let peaks = args.peaks()?;
         if !args.json {
             say!(
                 "memory: {:.1} GB/s read by {} threads",
@@ -177,6 +180,7 @@ impl Args {
             max_rows: self.prompt.max(most).max(ROWS),
             block_size: BLOCK as u32,
             enforce_eager: self.device.enforce_eager,
+            numerics: self.numerics,
             ..ModelOptions::default()
         };
         let placement = Placement::choose(file, &options, &request(&self.device, true))?;
@@ -211,13 +215,12 @@ impl Args {
         count: usize,
         context: usize,
     ) -> Result<Duration, CliError> {
-        let vocab = driver.model.vocab_size();
         let mut streams = self.streams_at(driver, count, context)?;
         let begun = clock::now();
         for _ in 0..self.generate {
-            let logits = driver.step(&mut streams, 1)?;
-            for (stream, logits) in streams.iter_mut().zip(logits.chunks_exact(vocab)) {
-                stream.tokens.push(greedy(logits).unwrap_or(0));
+            let tokens = driver.step_greedily(&mut streams)?;
+            for (stream, token) in streams.iter_mut().zip(tokens) {
+                stream.tokens.push(token);
             }
         }
         Ok(begun.elapsed())
@@ -248,12 +251,12 @@ impl Args {
         Ok(streams)
     }
 
-    fn peaks(&self) -> Peaks {
-        Peaks {
-            bandwidth: machine::bandwidth(self.threads),
+    fn peaks(&self) -> std::io::Result<Peaks> {
+        Ok(Peaks {
+            bandwidth: machine::bandwidth(self.threads)?,
             int8: self.peak_int8,
             f32: self.peak_f32,
-        }
+        })
     }
 
     fn profile(

@@ -4,7 +4,6 @@ mod client;
 mod compute;
 mod events;
 mod load;
-mod machine;
 mod mixed;
 mod operations;
 mod overhead;

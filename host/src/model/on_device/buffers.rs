@@ -1,8 +1,10 @@
-//! A device's room for the rows of a step, and what goes in and out of it.
+//! A device's room for the rows of a step, and what comes out of it.
 
 use super::super::footprint::{max_inputs, positions};
 use super::super::{ModelConfig, ModelOptions};
-use super::step::{MAX_PADDING, Step};
+use super::ranks::Ranks;
+use super::step::MAX_PADDING;
+use super::{inputs, ranks};
 use crate::backend::device::Device;
 use crate::backend::reference::SPLIT;
 use crate::batch::Batch;
@@ -60,23 +62,7 @@ pub(super) struct Buffers<B> {
     pub(super) partial_l: B,
     pub(super) partial_o: B,
     pub(super) logits: B,
-    host: HostInputs,
-}
-
-/// What a step uploads, as it is put together.
-#[derive(Debug)]
-struct HostInputs {
-    tokens: Vec<u32>,
-    positions: Vec<u32>,
-    slots: Vec<u32>,
-    tables: Vec<u32>,
-    sampling_rows: Vec<u32>,
-    block_tables: Vec<u32>,
-    zeros: Vec<u32>,
-    /// Entries that `block_tables` has room for.
-    block_table_entries: usize,
-    /// The KV block of the first padding row, and the positions of a block.
-    padding: (u32, u32),
+    pub(super) ranks: Ranks<B>,
 }
 
 /// Words of each buffer: the inputs, which one transfer writes; the flags, which another does; the
@@ -85,6 +71,7 @@ struct Sizes {
     inputs: [usize; 6],
     flags: [usize; 2],
     rest: [usize; 21],
+    ranks: [usize; 2],
 }
 
 impl Sizes {
@@ -98,14 +85,8 @@ impl Sizes {
         let [q, of_32, of_256, sums] = [4, 32, 256, 16].map(|each| inputs / each);
         let head = config.head_dim;
         Self {
-            inputs: [
-                rows,
-                rows,
-                rows,
-                rows,
-                rows,
-                block_table_entries(config, options),
-            ],
+            inputs: inputs::sizes(config, options),
+            ranks: ranks::sizes(config, options),
             flags: [rows, rows],
             rest: [
                 embedding,
@@ -135,7 +116,7 @@ impl Sizes {
 }
 
 /// A row's table covers its positions; a batch has at most as many sequences as rows.
-fn block_table_entries(config: &ModelConfig, options: &ModelOptions) -> usize {
+pub(super) fn block_table_entries(config: &ModelConfig, options: &ModelOptions) -> usize {
     let blocks = positions(config, options).div_ceil(options.block_size as usize);
     let entries = options.max_rows.saturating_mul(blocks.max(1));
     entries.min(1 << 24) + MAX_PADDING as usize
@@ -147,8 +128,9 @@ pub(super) fn bytes(config: &ModelConfig, options: &ModelOptions) -> u64 {
         inputs,
         flags,
         rest,
+        ranks,
     } = Sizes::of(config, options);
-    let words = inputs.iter().chain(&flags).chain(&rest);
+    let words = inputs.iter().chain(&flags).chain(&rest).chain(&ranks);
     words.map(|words| *words as u64 * 4).sum()
 }
 
@@ -162,11 +144,12 @@ impl<B> Buffers<B> {
             inputs,
             flags,
             rest,
+            ranks,
         } = Sizes::of(config, options);
         let bytes = |words: usize| words * 4;
         let mut all = device.allocate_together(&inputs.map(bytes))?;
         all.extend(device.allocate_together(&flags.map(bytes))?);
-        for words in rest {
+        for words in rest.into_iter().chain(ranks) {
             all.push(device.allocate(bytes(words))?);
         }
         let mut all = all.into_iter();
@@ -210,32 +193,8 @@ impl<B> Buffers<B> {
             partial_l: next()?,
             partial_o: next()?,
             logits: next()?,
-            host: HostInputs::new(config, options),
+            ranks: Ranks::new([next()?, next()?]),
         })
-    }
-
-    /// Uploads what the kernels read of a batch, padded to the step's size, and clears the flags.
-    pub(super) fn begin<D: Device<Buffer = B>>(
-        &mut self,
-        batch: &Batch,
-        step: &Step,
-        device: &mut D,
-    ) -> Result<(), String> {
-        self.host.fill(batch, step)?;
-        let host = &self.host;
-        let cast = bytemuck::cast_slice::<u32, u8>;
-        device.write_all(&[
-            (&self.tokens, cast(&host.tokens)),
-            (&self.positions, cast(&host.positions)),
-            (&self.slots, cast(&host.slots)),
-            (&self.tables, cast(&host.tables)),
-            (&self.sampling_rows, cast(&host.sampling_rows)),
-            (&self.block_tables, cast(&host.block_tables)),
-        ])?;
-        device.write_all(&[
-            (&self.flags, cast(&host.zeros)),
-            (&self.sampling_flags, cast(&host.zeros)),
-        ])
     }
 
     /// Reads the logits, and which sequences (indices into the batch's) met a value that is not
@@ -249,9 +208,11 @@ impl<B> Buffers<B> {
         device.read(&self.logits, bytemuck::cast_slice_mut(logits))?;
         let mut flags = vec![0_u32; batch.rows()];
         device.read(&self.flags, bytemuck::cast_slice_mut(&mut flags))?;
-        let mut sampled = vec![0_u32; batch.sampling_rows.len()];
+        let count = batch.sampling_rows.len() + batch.ranked_rows.len();
+        let mut sampled = vec![0_u32; count];
         device.read(&self.sampling_flags, bytemuck::cast_slice_mut(&mut sampled))?;
-        for (row, flag) in batch.sampling_rows.iter().zip(sampled) {
+        let rows = batch.sampling_rows.iter().chain(&batch.ranked_rows);
+        for (row, flag) in rows.zip(sampled) {
             flags[*row as usize] |= flag;
         }
         let flagged = |i: &u32| {
@@ -260,60 +221,5 @@ impl<B> Buffers<B> {
             flags[rows].iter().any(|flag| *flag != 0)
         };
         Ok((0..batch.sequences.len() as u32).filter(flagged).collect())
-    }
-}
-
-impl HostInputs {
-    fn new(config: &ModelConfig, options: &ModelOptions) -> Self {
-        let rows = || Vec::with_capacity(options.max_rows);
-        let block_table_entries = block_table_entries(config, options);
-        Self {
-            tokens: rows(),
-            positions: rows(),
-            slots: rows(),
-            tables: rows(),
-            sampling_rows: rows(),
-            zeros: rows(),
-            block_tables: Vec::new(),
-            block_table_entries,
-            padding: (options.num_blocks, options.block_size),
-        }
-    }
-
-    /// Puts together what `batch` uploads. A padding row is the first token of a sequence of its
-    /// own, in a block that no sequence of the engine can have.
-    fn fill(&mut self, batch: &Batch, step: &Step) -> Result<(), String> {
-        let padding = step.rows - batch.rows() as u32;
-        let (found, room) = (batch.block_tables.len(), self.block_table_entries);
-        if found + padding as usize > room {
-            return Err(format!(
-                "block tables of {found} entries; there is room for {room}"
-            ));
-        }
-        for (to, from) in [
-            (&mut self.tokens, &batch.token_ids),
-            (&mut self.positions, &batch.positions),
-            (&mut self.slots, &batch.slots),
-            (&mut self.sampling_rows, &batch.sampling_rows),
-            (&mut self.block_tables, &batch.block_tables),
-        ] {
-            to.clear();
-            to.extend(from);
-        }
-        let sequences = batch.sequences.iter();
-        let tables = sequences.flat_map(|s| (0..s.rows).map(|_| s.first_block));
-        self.tables.clear();
-        self.tables.extend(tables);
-        let (first_block, block_size) = self.padding;
-        for block in first_block..first_block + padding {
-            self.sampling_rows.push(self.tokens.len() as u32);
-            self.tokens.push(0);
-            self.positions.push(0);
-            self.slots.push(block * block_size);
-            self.tables.push(self.block_tables.len() as u32);
-            self.block_tables.push(block);
-        }
-        self.zeros.resize(step.rows as usize, 0);
-        Ok(())
     }
 }

@@ -46,6 +46,25 @@ impl DeviceFootprint {
         })
     }
 
+    /// Refuses more KV blocks than `free` bytes of a device's memory have room for.
+    ///
+    /// # Errors
+    /// They do not fit.
+    pub fn check(&self, blocks: u32, free: u64) -> Result<(), ModelError> {
+        let needed = self
+            .block
+            .saturating_mul(blocks.into())
+            .saturating_add(self.fixed);
+        match needed <= free {
+            true => Ok(()),
+            false => Err(ModelError::DeviceMemory {
+                blocks: Some(blocks),
+                allowed: free,
+                needed,
+            }),
+        }
+    }
+
     /// The KV blocks that fit into `share` of a device's memory, of which `(free, total)` bytes are.
     ///
     /// # Errors
@@ -62,6 +81,7 @@ impl DeviceFootprint {
         let fit = left / self.block.max(1);
         if fit < u64::from(self.blocks_of_longest) {
             return Err(ModelError::DeviceMemory {
+                blocks: None,
                 allowed: allowed.saturating_sub(used),
                 needed: self.fixed + self.block * u64::from(self.blocks_of_longest),
             });
@@ -109,6 +129,20 @@ mod tests {
         let error = error.expect_err("a sequence has 32 blocks").to_string();
         assert!(error.contains("--max-model-len"), "{error}");
         assert!(needed.blocks((0, 0), 1.0, &options).is_err());
+    }
+
+    #[test]
+    fn blocks_that_were_asked_for_fit_or_are_refused() {
+        let needed = footprint(&ModelOptions::default());
+        let free = needed.fixed + 100 * needed.block;
+        assert!(needed.check(100, free).is_ok());
+        let error = needed.check(101, free).expect_err("one more than fit");
+        let error = error.to_string();
+        assert!(
+            error.contains("101 KV blocks") && error.contains("--num-blocks"),
+            "{error}"
+        );
+        assert!(needed.check(u32::MAX, u64::MAX / 2).is_ok());
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(super) fn check(config: &ModelConfig, options: &ModelOptions) -> Result<(), 
         let found = options.max_rows as u64;
         let expected = "at most 65535 on a device";
         return Err(ModelError::BadOption {
-            option: "max_rows",
+            option: "max_num_batched_tokens",
             found,
             expected,
         });

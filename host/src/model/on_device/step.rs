@@ -2,6 +2,7 @@
 
 use super::super::footprint::positions;
 use super::super::{ModelConfig, ModelOptions};
+use super::ranks::ranks_found;
 use crate::backend::reference::SPLIT;
 use crate::batch::Batch;
 
@@ -20,6 +21,8 @@ pub(super) struct Step {
     pub(super) sampling_rows: u32,
     /// The greatest position plus one, or more.
     pub(super) positions: u32,
+    /// How many of the highest logits of those rows are found; 0 if all are read.
+    pub(super) ranks: u32,
 }
 
 /// Rows that a decode step of so many is padded to: 1, 2, 4, then multiples of 8.
@@ -31,13 +34,22 @@ fn bucket(rows: u32) -> u32 {
     }
 }
 
+/// Rows whose logits are computed.
+fn sampling_rows(batch: &Batch) -> u32 {
+    (batch.sampling_rows.len() + batch.ranked_rows.len()) as u32
+}
+
 impl Step {
     /// The size of `batch` as it is.
     pub(super) fn of(batch: &Batch) -> Self {
         let greatest = batch.positions.iter().max();
         Self {
             rows: batch.rows() as u32,
-            sampling_rows: batch.sampling_rows.len() as u32,
+            sampling_rows: sampling_rows(batch),
+            ranks: match batch.ranked_rows.is_empty() {
+                true => 0,
+                false => ranks_found(batch.ranks),
+            },
             positions: greatest.map_or(0, |position| position + 1),
         }
     }
@@ -50,9 +62,8 @@ impl Step {
         options: &ModelOptions,
     ) -> Option<Self> {
         let step = Self::of(batch);
-        let decodes = batch.sequences.len() as u32 == step.rows && step.sampling_rows == step.rows;
         let rows = bucket(step.rows).min(options.max_rows as u32);
-        if !decodes || rows > MAX_GRAPH_ROWS {
+        if !Self::decodes(batch) || rows > MAX_GRAPH_ROWS {
             return None;
         }
         // Launches of attention are sized by splits: those of the longest row, to a power of two.
@@ -62,7 +73,13 @@ impl Step {
             rows,
             sampling_rows: rows,
             positions: longest.min(splits * SPLIT as u32),
+            ..step
         })
+    }
+
+    /// Whether every sequence has one row, and every row is sampled.
+    pub(super) fn decodes(batch: &Batch) -> bool {
+        batch.sequences.len() == batch.rows() && sampling_rows(batch) as usize == batch.rows()
     }
 }
 

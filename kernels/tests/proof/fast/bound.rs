@@ -46,7 +46,7 @@ fn weights(layer: &Layer, output: usize) -> Vec<(f64, f64)> {
 }
 
 /// An output in exact arithmetic, and the most that it may be off.
-fn output(layer: &Layer, x: &[f32], output: usize) -> (f64, f64) {
+pub(super) fn output(layer: &Layer, x: &[f32], output: usize) -> (f64, f64) {
     let u = match layer.kind {
         Kind::Half => f64::exp2(-11.0),
         Kind::Brain => f64::exp2(-8.0),

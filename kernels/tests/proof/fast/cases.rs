@@ -21,7 +21,18 @@ pub(crate) fn cases() -> Vec<Case> {
         (Kind::Half, "fast_round_f16"),
         (Kind::Brain, "fast_round_bf16"),
     ] {
-        for (inputs, rows) in [(1, 1), (45, 5), (64, 2), (576, 2), (2081, 1)] {
+        // The greatest anywhere: in each warp's part, in a thread's second turn.
+        let shapes = [
+            (1, 1),
+            (45, 5),
+            (46, 1),
+            (64, 2),
+            (576, 2),
+            (1024, 64),
+            (2049, 2),
+            (2081, 1),
+        ];
+        for (inputs, rows) in shapes {
             out.push(round_case(name, kind, inputs, rows));
         }
     }
@@ -39,27 +50,59 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Outputs, inputs, rows.
 pub(crate) type Size = (usize, usize, usize);
 
-fn narrow_shapes(format: Format) -> Vec<Size> {
+pub(super) fn narrow_shapes(format: Format) -> Vec<Size> {
     let block = format.block_len();
     let ragged = if block == 1 { 45 } else { block };
-    vec![
+    let mut out = vec![
         (17, block, 3),
         (16, ragged, 8),
-        (3, 512 + ragged, 9),
-        (17, 512 * 9 + block, 1),
-    ]
+        (3, 512 + ragged, 11),
+        (17, 512 * 8 + block, 1),
+        (48, 512, 16),
+    ];
+    out.extend(
+        lengths(format)
+            .filter(|inputs| *inputs < 16_384)
+            .map(|inputs| (17, inputs, 1)),
+    );
+    out
 }
 
-fn wide_shapes(format: Format) -> Vec<Size> {
+/// Of dense weights, ends in either half of a step, without padding behind them, in the first steps
+/// and later. Tiles without padding; rows so long that a byte too much in each block is not lost in it.
+fn lengths(format: Format) -> impl Iterator<Item = usize> {
+    let lengths: &[usize] = match format.block_len() {
+        1 => &[46, 54, 64, 174, 182],
+        32 => &[64, 192],
+        _ => &[512, 16_384],
+    };
+    lengths.iter().copied()
+}
+
+pub(super) fn wide_shapes(format: Format) -> Vec<Size> {
     let block = format.block_len();
     let ragged = if block == 1 { 45 } else { block };
-    vec![
+    let mut out = vec![
         (17, block, 3),
         (33, ragged, 9),
         (20, 512 + ragged, 5),
-        (145, ragged, 66),
+        (145, if block == 256 { 256 } else { 128 + ragged }, 66),
+        (16, block, 64),
         (17, if block == 1 { 7 } else { block }, 131),
-    ]
+    ];
+    out.extend(lengths(format).map(|inputs| (33, inputs, 1)));
+    // The last row, and the last output, is each that a lane may have.
+    let outputs = if block == 1 {
+        [3, 9, 17, 25]
+    } else {
+        [1, 2, 17, 18]
+    };
+    let rows = (0..64).step_by(8).flat_map(|row| [row + 3, row + 4]);
+    out.extend(
+        rows.zip(outputs.into_iter().cycle())
+            .map(|(rows, outputs)| (outputs, ragged, rows)),
+    );
+    out
 }
 
 fn round_case(entry: &str, kind: Kind, inputs: usize, rows: usize) -> Case {
@@ -68,7 +111,7 @@ fn round_case(entry: &str, kind: Kind, inputs: usize, rows: usize) -> Case {
     // The greatest of a row anywhere in it, with what the others are multiplied with: one that is
     // too small to have a scale, and the least that is not.
     const GREATEST: [(f32, f32); 5] = [
-        (3e38, 1.0),
+        (f32::MAX, 1.0),
         (-1e-5, 1e-12),
         (7.888_608e-31, 1e-37),
         (7.888_609e-31, 1e-37),
@@ -77,7 +120,7 @@ fn round_case(entry: &str, kind: Kind, inputs: usize, rows: usize) -> Case {
     for (index, row) in x.chunks_mut(inputs).enumerate() {
         let (greatest, factor) = GREATEST[(index + inputs / 3 + rows) % GREATEST.len()];
         row.iter_mut().for_each(|x| *x *= factor);
-        row[(index * 37 + inputs / 2) % inputs] = greatest;
+        row[(index * 33 + inputs / 2) % inputs] = greatest;
     }
     let rounded: Vec<Rounded> = x.chunks(inputs).map(|x| rules::round(x, kind)).collect();
     let scales: Vec<f32> = rounded.iter().map(|r| r.scale).collect();
@@ -172,6 +215,36 @@ impl Layer {
         values.extend([shape.outputs, shape.inputs, shape.rows].map(Value::U32));
         let name = format!("{} rows, {} x {}", rows.len(), self.outputs, self.inputs);
         debug_assert!(reads_rounded(self.format).is_some());
-        Case::new(entry, name, shape, values)
+        Case {
+            unread_copies: if kernel_for == 1 {
+                0
+            } else {
+                self.unread_copies(rows.len())
+            },
+            ..Case::new(entry, name, shape, values)
+        }
+    }
+
+    /// What the kernel for many rows copies for warps that have no output or no row: a warp has two
+    /// tiles and 64 rows, a block four times and twice as much. Units of 16 bytes.
+    fn unread_copies(&self, rows: usize) -> u64 {
+        let steps = self.inputs.div_ceil(32);
+        let scales = match self.format {
+            Format::Q4_0 | Format::Q5_0 | Format::Q8_0 => 32,
+            Format::Q4_K | Format::Q5_K => 64 + 16 + 16,
+            Format::Q6_K => 32 + 32,
+            _ => 64,
+        };
+        let of_tile = if self.format.is_quantised() {
+            steps * (self.format.scales_offset(32) + scales) / 16
+        } else {
+            // Elements beyond the last are not copied.
+            self.inputs * 2
+        };
+        let tiles = self.outputs.div_ceil(16);
+        let idle_tiles = 8 * tiles.div_ceil(8) - 2 * tiles.div_ceil(2);
+        let idle_rows = 128 * rows.div_ceil(128) - 64 * rows.div_ceil(64);
+        (idle_rows * steps * 4 * tiles.div_ceil(8) + idle_tiles * of_tile * rows.div_ceil(128))
+            as u64
     }
 }

@@ -3,6 +3,7 @@
 
 mod bound;
 pub(crate) mod cases;
+pub(crate) mod device;
 mod invariance;
 mod parts;
 mod rules;

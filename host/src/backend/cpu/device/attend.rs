@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::PoisonError;
 
-use lockstep_simd::attention::{self, Item, ROWS, partial_len};
+use lockstep_simd::attention::{self, Item, Next, ROWS, partial_len};
 use lockstep_simd::contract::{SPLIT, seen};
 
 use super::super::kv::KvPool;
@@ -96,6 +96,15 @@ impl AttentionWork<'_> {
         &pieces[pieces.len() - 1 - index / self.shape.kv_heads]
     }
 
+    /// What a thread asks for before it works the item.
+    fn next(&self, index: usize) -> Option<Next<'_>> {
+        let (places, kv_heads) = (self.places, self.shape.kv_heads);
+        (index < places.pieces.len() * kv_heads).then(|| Next {
+            kv_head: index % kv_heads,
+            blocks: &places.block_tables[self.piece(index).table.clone()],
+        })
+    }
+
     /// An item whose rows are within the buffers.
     fn item(&self, index: usize) -> Item<'_> {
         let (piece, shape) = (self.piece(index), self.shape);
@@ -124,6 +133,7 @@ impl AttentionWork<'_> {
             group: shape.group,
             window: shape.window,
             scale: shape.scale,
+            next: self.next(index + 1),
         }
     }
 }
